@@ -1,0 +1,36 @@
+# make run    the example, from a bare checkout
+# make test   format, lint, types, tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test format bench-selection clean
+
+run: $(VENV)/installed
+	$(BIN)/python examples/choose.py
+
+test: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+format: $(VENV)/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The peers have pins of their own, hence an environment of their own.
+bench-selection: $(VENV)-bench/installed
+	$(VENV)-bench/bin/python benchmarks/selection.py
+
+$(VENV)/installed: EXTRAS := dev
+$(VENV)-bench/installed: EXTRAS := bench
+
+%/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $*
+	$*/bin/python -m pip $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,80 @@
+"""Refusals: a ValueError that names the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def require(field: str, value: object, ok: bool | np.bool_, allowed: str) -> None:
+    """Refuse one value.
+
+    >>> require("lam", -1.0, -1.0 >= 0, "0 or more")
+    Traceback (most recent call last):
+    ValueError: lam: -1.0 is not allowed; allowed: 0 or more
+    """
+    if not ok:
+        raise ValueError(f"{field}: {value!r} is not allowed; allowed: {allowed}")
+
+
+def require_each(
+    field: str,
+    values: NDArray[Any],
+    ok: NDArray[np.bool_],
+    allowed: str,
+    *,
+    ids: NDArray[Any] | None = None,
+) -> None:
+    """Refuse one value a client, naming the first clients at fault (`ids` if they are not 0, 1, ...)."""
+    if ok.all():
+        return
+    wrong = np.flatnonzero(~ok)
+    names = wrong if ids is None else ids[wrong]
+    shown = ", ".join(f"client {name} has {values[i]}" for name, i in zip(names[:3], wrong, strict=False))
+    more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    raise ValueError(f"{field}: {shown}{more}; allowed: {allowed}")
+
+
+def integer(field: str, value: object, *, least: int) -> int:
+    """The value as an int of at least `least`; 3.0 and True are not integers here."""
+    allowed = f"an integer of {least} or more"
+    require(field, value, not isinstance(value, bool | np.bool_), allowed)
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{field}: {value!r} is not allowed; allowed: {allowed}") from None
+    require(field, value, number >= least, allowed)
+    return number
+
+
+def numbers(field: str, values: ArrayLike, dtype: type | None = None) -> NDArray[Any]:
+    """The values as an array of numbers; float16, float32 and float64 stay what they are unless `dtype` says."""
+    try:
+        array = np.asarray(values)
+        if dtype is not None:
+            return array.astype(dtype, copy=False)
+        return array if array.dtype.kind == "f" else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{field}: cannot be read as numbers ({error})") from None
+
+
+def integers(field: str, values: ArrayLike) -> NDArray[np.int64]:
+    """The values as int64; whole numbers in another type are taken, 1.5 and True are not."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        floats = numbers(field, values, np.float64) if array.dtype.kind == "f" else None
+        whole = floats is not None and bool(np.all(np.isfinite(floats) & (floats == np.round(floats))))
+        require(field, values, whole, "integers")
+    return array.astype(np.int64, copy=False)
+
+
+def shaped(field: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array, if it has this shape."""
+    if array.shape != shape:
+        raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: {shape}")
+    return array

@@ -1,0 +1,137 @@
+"""From a set function to k elements: greedy in four ways. Ties always go to the lowest index."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from equifl.checks import integer
+from equifl.objectives import SetFunction
+from equifl.signals import Bools, Floats, Ints
+
+_FIRST_BATCH = 16  # stale gains renewed at first by lazy greedy; each further batch of the step is 4 times as large
+
+
+def greedy(function: SetFunction, k: int, *, candidates: Ints | None = None) -> Ints:
+    """At each step the candidate with the largest gain (eq. 16): the readable one, kept as reference.
+
+    For a monotone function its value is at least 1 - 1/e of the best k elements'. If a function is not
+    monotone it still fills up to k, as all of them do but `random_greedy`.
+
+    Args:
+        function: what to maximise.
+        k: how many to choose; all candidates if there are fewer.
+        candidates: from whom to choose (default: the whole ground set).
+
+    Returns:
+        The chosen elements, in the order of choice.
+
+    >>> from equifl.objectives import Modular
+    >>> greedy(Modular([1.0, 3.0, 3.0]), 2).tolist()
+    [1, 2]
+    """
+    left = _sorted(function, candidates)
+    state = function.init()
+    chosen: list[int] = []
+    for _ in range(min(integer("k", k, least=0), len(left))):
+        best = int(np.argmax(function.gains(state, left)))  # the first of equals
+        chosen.append(int(left[best]))
+        state = function.update(state, chosen[-1])
+        left = np.delete(left, best)
+    return np.array(chosen, np.int64)
+
+
+def lazy_greedy(function: SetFunction, k: int, *, candidates: Ints | None = None) -> Ints:
+    """What `greedy` chooses, with a fraction of its evaluations; arguments as there.
+
+    Gains only shrink as the set grows, so a gain computed earlier is an upper bound now (Minoux 1978).
+    At each step the largest bounds are renewed, a batch at a time, until the largest of all is a fresh one.
+
+    >>> from equifl.objectives import Modular
+    >>> lazy_greedy(Modular([1.0, 3.0, 3.0]), 2).tolist()
+    [1, 2]
+    """
+    left = _sorted(function, candidates)
+    state = function.init()
+    chosen: list[int] = []
+    bounds = function.gains(state, left).astype(np.float64)
+    fresh = np.ones(len(left), bool)
+    for _ in range(min(integer("k", k, least=0), len(left))):
+        best = _renew(function, state, left, bounds, fresh)
+        chosen.append(int(left[best]))
+        state = function.update(state, chosen[-1])
+        bounds[best] = -np.inf
+        fresh[:] = False
+    return np.array(chosen, np.int64)
+
+
+def _renew(function: SetFunction, state: object, left: Ints, bounds: Floats, fresh: Bools) -> int:
+    """Renew bounds in place until the largest is fresh; its position."""
+    batch = _FIRST_BATCH
+    while True:
+        best = int(np.argmax(bounds))
+        if fresh[best]:
+            return best
+        # Nobody below the largest fresh gain can win this step any more.
+        floor = bounds[fresh].max(initial=-np.inf)
+        stale = np.flatnonzero(~fresh & (bounds >= floor) & (bounds > -np.inf))
+        if len(stale) > batch:
+            stale = np.sort(stale[np.argpartition(-bounds[stale], batch)[:batch]])
+        bounds[stale] = function.gains(state, left[stale])
+        fresh[stale] = True
+        batch *= 4
+
+
+def stochastic_greedy(
+    function: SetFunction, k: int, *, sample: int, rng: np.random.Generator, candidates: Ints | None = None
+) -> Ints:
+    """At each step the best of `sample` candidates drawn afresh from those not chosen (eq. 17).
+
+    Only `sample` gains a step are computed. With `sample` >= the number of candidates it is `greedy`.
+
+    >>> from equifl.objectives import Modular
+    >>> stochastic_greedy(Modular([1.0, 3.0, 2.0]), 3, sample=3, rng=np.random.default_rng(0)).tolist()
+    [1, 2, 0]
+    """
+    sample = integer("sample", sample, least=1)
+    left = _sorted(function, candidates).copy()
+    state = function.init()
+    chosen: list[int] = []
+    for size in range(len(left), max(0, len(left) - integer("k", k, least=0)), -1):
+        drawn = rng.choice(size, min(sample, size), replace=False, shuffle=False)
+        drawn = drawn[np.argsort(left[drawn])]
+        best = drawn[int(np.argmax(function.gains(state, left[drawn])))]
+        chosen.append(int(left[best]))
+        state = function.update(state, chosen[-1])
+        left[best] = left[size - 1]  # the last one moves into the gap: the first size - 1 are those left
+    return np.array(chosen, np.int64)
+
+
+def random_greedy(function: SetFunction, k: int, *, rng: np.random.Generator, candidates: Ints | None = None) -> Ints:
+    """At each step one at random of the k largest gains (Buchbinder, Feldman, Naor, Schwartz 2014).
+
+    For a function that is not monotone it has the guarantee that greedy lacks: in expectation at least 1/e of the
+    best value of at most k elements (1 - 1/e if the function is monotone). Of the k, those who would lower the
+    value are replaced by nobody; if nobody is drawn, nobody is added: it may return fewer than k elements.
+
+    >>> from equifl.objectives import Modular
+    >>> 1 in random_greedy(Modular([1.0, -3.0, 2.0]), 3, rng=np.random.default_rng(0))
+    False
+    """
+    k = integer("k", k, least=0)
+    left = _sorted(function, candidates)
+    state = function.init()
+    chosen: list[int] = []
+    for _ in range(k):
+        gains = function.gains(state, left)
+        best = np.argsort(-gains, kind="stable")[:k]
+        drawn = int(rng.integers(k))
+        if drawn < len(best) and gains[best[drawn]] > 0:
+            chosen.append(int(left[best[drawn]]))
+            state = function.update(state, chosen[-1])
+            left = np.delete(left, best[drawn])
+    return np.array(chosen, np.int64)
+
+
+def _sorted(function: SetFunction, candidates: Ints | None) -> Ints:
+    """The candidates by rising index, so that the first of equals is the lowest index."""
+    return np.arange(function.n) if candidates is None else np.unique(candidates)

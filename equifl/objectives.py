@@ -1,0 +1,285 @@
+"""Set functions over clients: what a cohort is worth, and what one more client would add to it.
+
+Everything that can be written with `+`, `-` and `*` here is submodular: only a `Modular` function may be
+subtracted or scaled by a negative number. In floating point too the computed gains never grow as the set
+grows (each is made of operations that keep order under rounding), so lazy greedy is exactly greedy.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from equifl.checks import numbers, require, require_each
+from equifl.distances import GIBIBYTE, Distances
+from equifl.signals import Bools, Floats, Ints, Signals
+
+Scale: TypeAlias = Literal["absolute", "relative"]
+State: TypeAlias = Any  # each function's own; made by init and update, read by gains
+
+
+class SetFunction(ABC):
+    """A normalised submodular function f of subsets of {0, ..., n-1}: f(empty set) = 0.
+
+    `f(subset)` is the definition. The incremental path says the same faster: `init()` is the state of the
+    empty set, `gains(state, candidates)` what each candidate would add, `update(state, e)` the state with e.
+
+    Attributes:
+        n: size of the ground set.
+        known: (n,) the elements about which the function can say something: the others gain 0.
+        monotone: whether adding an element can never lower the value.
+    """
+
+    n: int
+    known: Bools
+    monotone: bool
+
+    @abstractmethod
+    def __call__(self, subset: ArrayLike) -> float: ...
+
+    @abstractmethod
+    def init(self) -> State: ...
+
+    @abstractmethod
+    def gains(self, state: State, candidates: Ints) -> Floats: ...
+
+    @abstractmethod
+    def update(self, state: State, element: int) -> State: ...
+
+    def __add__(self, other: SetFunction) -> SetFunction:
+        return Sum((*terms(self), *terms(other)))
+
+    def __sub__(self, other: SetFunction) -> SetFunction:
+        return self + -1.0 * other
+
+    def __mul__(self, factor: float) -> SetFunction:
+        return Scaled(factor, self)
+
+    __rmul__ = __mul__
+
+
+class FacilityLocation(SetFunction):
+    """How well a cohort represents everyone (eq. 10): G(S) = Gbar(empty set) - Gbar(S).
+
+    Gbar(S) = sum over clients i of min over j in S of D_ij, the distance between updates. Gbar of the empty set
+    is sum_i max_j D_ij, or where the matrix is never made an upper bound of it: any larger constant picks the
+    same clients. Clients never heard from are neither represented nor represent anyone.
+
+    The N x N matrix is never needed. It is made (from updates, in float32) once the gains of more than half of
+    the clients are asked for, as greedy does at its first step, and if it fits `memory_limit`; otherwise
+    rows are computed in blocks as they are asked for.
+
+    Args:
+        signals: their `distances` are used as they are, else the Euclidean ones between `updates`.
+        scale: "absolute" distances as in the paper, or "relative" to their mean over all pairs
+            (over all pairs with 1,024 evenly spaced clients, where there are more).
+        memory_limit: bytes that the matrix may take.
+
+    >>> G = FacilityLocation(Signals(updates=[[0.0], [1.0], [10.0]]))
+    >>> G([1]), G([1, 2]), G.gains(G.init(), np.array([0, 1, 2])).tolist()
+    (19.0, 28.0, [18.0, 19.0, 10.0])
+    """
+
+    monotone = True
+
+    def __init__(self, signals: Signals, *, scale: Scale = "absolute", memory_limit: int = GIBIBYTE) -> None:
+        self.n, self.known = signals.n, signals.knows_update
+        self._distances = Distances(signals, memory_limit)
+        self._position = np.cumsum(self.known) - 1  # of a client among those heard from
+        self._farthest = self._distances.farthest()
+        self._unit = (scale == "relative" and self._distances.mean()) or 1.0
+
+    def __call__(self, subset: ArrayLike) -> float:
+        members = _members(subset, self.n)
+        members = self._position[members[self.known[members]]]
+        if not len(members):
+            return 0.0
+        nearest = self._distances.rows(members).min(axis=0)
+        return float(np.sum(self.init() - nearest, dtype=np.float64)) / self._unit
+
+    def init(self) -> Floats:
+        """The distance at which each client heard from counts as represented by nobody."""
+        return self._farthest
+
+    def gains(self, state: Floats, candidates: Ints) -> Floats:
+        """Gain of j: sum over i of max(0, nearest_i - D_ij), where `state` is nearest_i, the distance to the set."""
+
+        def saved(distances: Floats) -> Floats:
+            # nearest - min(nearest, D), and not sum(nearest) - sum(min(nearest, D)): no digits are lost,
+            # and element by element it can only shrink as `nearest` does.
+            nearer = np.minimum(state, distances)
+            np.subtract(state, nearer, out=nearer)
+            return nearer.sum(axis=1)
+
+        gains = np.zeros(len(candidates))
+        known = self.known[candidates]
+        gains[known] = self._distances.reduce(self._position[candidates[known]], saved)
+        return gains / self._unit
+
+    def update(self, state: Floats, element: int) -> Floats:
+        if not self.known[element]:
+            return state
+        return np.minimum(state, self._distances.rows(self._position[[element]])[0])
+
+
+class Modular(SetFunction):
+    """Each client its own worth, whoever else is there: F(S) = sum over i in S of weights_i (eq. 12).
+
+    A weight of nan stands for a client never heard from and counts as 0.
+
+    >>> F = Modular([1.0, 2.0, float("nan")])
+    >>> F([0, 1, 2]), (3 * F)([0]), F.known.tolist()
+    (3.0, 3.0, [True, True, False])
+    """
+
+    def __init__(self, weights: ArrayLike) -> None:
+        given = numbers("weights", weights, np.float64)
+        if given.ndim != 1:
+            raise ValueError(f"weights: shape {given.shape} is not allowed; allowed: one weight a client")
+        require_each("weights", given, ~np.isinf(given), "finite, or nan for a client never heard from")
+        self.n = len(given)
+        self.known = ~np.isnan(given)
+        self.weights: Floats = np.where(self.known, given, 0.0)
+        self.monotone = bool((self.weights >= 0).all())
+
+    def __call__(self, subset: ArrayLike) -> float:
+        return float(self.weights[_members(subset, self.n)].sum())
+
+    def init(self) -> None:
+        return None
+
+    def gains(self, state: None, candidates: Ints) -> Floats:
+        return self.weights[candidates]
+
+    def update(self, state: None, element: int) -> None:
+        return None
+
+    def __mul__(self, factor: float) -> Modular:
+        return Modular(np.where(self.known, factor * self.weights, np.nan))
+
+    __rmul__ = __mul__
+
+
+class Truncated(SetFunction):
+    """Enough is enough (Proposition 1): min(b, F(S)), for a monotone F and b > 0.
+
+    >>> H = Truncated(Modular([1.0, 2.0]), 2.5)
+    >>> H([0]), H([0, 1])
+    (1.0, 2.5)
+    """
+
+    monotone = True
+
+    def __init__(self, function: SetFunction, b: float) -> None:
+        require("b", b, b > 0, "above 0")
+        if not function.monotone:
+            raise ValueError(
+                "Truncated: its function must be monotone (no negative weights), else it is not submodular"
+            )
+        self.n, self.known = function.n, function.known
+        self._function, self.b = function, b
+
+    def __call__(self, subset: ArrayLike) -> float:
+        return min(self.b, self._function(subset))
+
+    def init(self) -> State:
+        return 0.0, self._function.init()
+
+    def gains(self, state: State, candidates: Ints) -> Floats:
+        """min(b, F + gain) - min(b, F), written so that rounding cannot make it grow with F."""
+        value, inner = state
+        return np.minimum(self._function.gains(inner, candidates), max(self.b - value, 0.0))
+
+    def update(self, state: State, element: int) -> State:
+        value, inner = state
+        gain = float(self._function.gains(inner, np.array([element]))[0])
+        return value + gain, self._function.update(inner, element)
+
+
+class Scaled(SetFunction):
+    """factor * f, for a factor of 0 or more; made by `0.5 * f`.
+
+    >>> (0.5 * Truncated(Modular([1.0, 2.0]), 2.5))([0, 1])
+    1.25
+    """
+
+    def __init__(self, factor: float, function: SetFunction) -> None:
+        require("factor", factor, 0 <= factor < np.inf, "0 or more; only Modular functions may be negated")
+        self.n, self.known, self.monotone = function.n, function.known, function.monotone
+        self.factor, self.function = float(factor), function
+
+    def __call__(self, subset: ArrayLike) -> float:
+        return self.factor * self.function(subset)
+
+    def init(self) -> State:
+        return self.function.init()
+
+    def gains(self, state: State, candidates: Ints) -> Floats:
+        return self.factor * self.function.gains(state, candidates)
+
+    def update(self, state: State, element: int) -> State:
+        return self.function.update(state, element)
+
+
+class Sum(SetFunction):
+    """The sum of set functions on the same clients (Proposition 2); made by `f + g` and `f - g`.
+
+    >>> (Modular([1.0, 2.0]) - Modular([0.5, 0.0]))([0, 1])
+    2.5
+    """
+
+    def __init__(self, parts: Sequence[SetFunction]) -> None:
+        sizes = {part.n for part in parts}
+        if len(sizes) != 1:
+            raise ValueError(f"Sum: ground sets of {sorted(sizes)} clients do not match")
+        self.parts = tuple(parts)
+        self.n = parts[0].n
+        self.known = np.logical_and.reduce([part.known for part in parts])
+        self.monotone = all(part.monotone for part in parts)
+
+    def __call__(self, subset: ArrayLike) -> float:
+        return sum(part(subset) for part in self.parts)
+
+    def init(self) -> State:
+        return tuple(part.init() for part in self.parts)
+
+    def gains(self, state: State, candidates: Ints) -> Floats:
+        total = np.zeros(len(candidates))
+        for part, inner in zip(self.parts, state, strict=True):
+            total += part.gains(inner, candidates)
+        return total
+
+    def update(self, state: State, element: int) -> State:
+        return tuple(part.update(inner, element) for part, inner in zip(self.parts, state, strict=True))
+
+
+def terms(function: SetFunction) -> tuple[SetFunction, ...]:
+    """What a function is the sum of; itself if it is no sum."""
+    return function.parts if isinstance(function, Sum) else (function,)
+
+
+def explain(function: SetFunction, chosen: ArrayLike) -> Floats:
+    """(len(chosen), terms) what each client added to each term of the sum when it was chosen, in that order.
+
+    >>> explain(Modular([1.0, 2.0]) + Truncated(Modular([5.0, 5.0]), 7.0), [1, 0]).tolist()
+    [[2.0, 5.0], [1.0, 2.0]]
+    """
+    order = [int(element) for element in np.asarray(chosen)]
+    table = np.zeros((len(order), len(terms(function))))
+    for column, term in enumerate(terms(function)):
+        state = term.init()
+        for row, element in enumerate(order):
+            table[row, column] = term.gains(state, np.array([element]))[0]
+            state = term.update(state, element)
+    return table
+
+
+def _members(subset: ArrayLike, n: int) -> Ints:
+    members = np.unique(np.asarray(subset, dtype=np.int64))
+    if len(members) and not (members[0] >= 0 and members[-1] < n):
+        raise ValueError(f"subset: {members.tolist()} is not allowed; allowed: ids from 0 to {n - 1}")
+    return members

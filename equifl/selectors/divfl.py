@@ -1,0 +1,48 @@
+"""DivFL (Balakrishnan et al. 2022): the cohort whose updates represent everyone's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from equifl.distances import GIBIBYTE
+from equifl.objectives import FacilityLocation, Scale, SetFunction
+from equifl.selectors.rules import check_greedy, maximise
+from equifl.signals import Ints, Signals
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivFL:
+    """Maximises facility location G(S) (eq. 10 and 11): every client has somebody similar in the cohort.
+
+    Clients whose update was never heard come first, in random order; the unavailable are represented
+    but not selected.
+
+    Args:
+        sample: r of stochastic greedy (eq. 17); None = every client, by lazy greedy.
+        scale: "absolute" distances, or "relative" to their mean (which matters to `UnionFL(inner=...)`).
+        memory_limit: bytes that the N x N matrix may take before rows are streamed instead.
+
+    >>> signals = Signals(updates=[[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]])
+    >>> DivFL().select(signals, 2, rng=np.random.default_rng(0)).tolist()
+    [0, 3]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("updates",)
+
+    sample: int | None = None
+    scale: Scale = "absolute"
+    memory_limit: int = GIBIBYTE
+
+    def __post_init__(self) -> None:
+        check_greedy(sample=self.sample, scale=self.scale, memory_limit=self.memory_limit)
+
+    def objective(self, signals: Signals) -> SetFunction:
+        """G: how well a cohort represents everyone."""
+        return FacilityLocation(signals, scale=self.scale, memory_limit=self.memory_limit)
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        """K distinct ids of available clients, in the order of choice."""
+        return maximise(self.objective(signals), signals, k, sample=self.sample, rng=rng)

@@ -1,0 +1,49 @@
+"""Power-of-Choice (Cho, Wang, Joshi 2020): of a few drawn at random, those who fare worst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from equifl.checks import integer, require
+from equifl.selectors.rules import strangers_first
+from equifl.signals import Ints, Signals
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOfChoice:
+    """The k largest losses among d clients drawn without replacement, with probability proportional to size.
+
+    Clients whose loss was never heard come first, in random order.
+
+    Args:
+        candidates: d, at least k; None = 2k.
+
+    >>> signals = Signals(losses=[0.1, 0.9, 0.5, 0.3])
+    >>> PowerOfChoice(candidates=4).select(signals, 2, rng=np.random.default_rng(0)).tolist()
+    [1, 2]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("losses",)
+
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.candidates is not None:
+            integer("candidates", self.candidates, least=1)
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        """K distinct ids of available clients, in the order of choice."""
+        k = integer("k", k, least=1)
+        d = 2 * k if self.candidates is None else self.candidates
+        require("candidates", d, d >= k, f"at least k, which is {k}")
+
+        def choose(candidates: Ints, seats: int) -> Ints:
+            # The first d arrivals of exponential clocks with these rates: successive draws without replacement.
+            arrivals = rng.exponential(size=len(candidates)) / signals.sizes[candidates]
+            drawn = np.sort(candidates[np.argsort(arrivals)[:d]])
+            return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:seats]]
+
+        return strangers_first(signals, k, known=signals.knows_loss, rng=rng, choose=choose)

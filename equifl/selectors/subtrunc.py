@@ -1,0 +1,74 @@
+"""SubTrunc: a representative cohort, with a bonus for clients who fare badly until it is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from equifl.checks import require, require_each
+from equifl.distances import GIBIBYTE
+from equifl.objectives import FacilityLocation, Modular, Scale, SetFunction, Truncated
+from equifl.selectors.rules import check_greedy, maximise
+from equifl.signals import Floats, Ints, Signals
+
+PHI: Mapping[str, Callable[[Floats], Floats]] = {"log1p": np.log1p, "identity": lambda losses: losses}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubTrunc:
+    """Maximises W(S) = G(S) + lam * min(b, F(S)), F(S) = sum over S of phi(loss) (eq. 11 to 13).
+
+    lam = 0 is DivFL. A large b rewards the worst off without end, a small one ignores them. Clients whose
+    loss or update was never heard come first, in random order.
+
+    Args:
+        lam: weight of the fairness term, 0 or more.
+        b: where the fairness term is truncated, above 0. G is a sum of N distances: with b = 1.1 and
+            phi = ln(1+x) one client of loss above 2.004 already saturates it; see `scale`.
+        phi: "log1p" for ln(1+x), "identity", or any function of an array of losses to values of 0 or more.
+        sample: r of stochastic greedy (eq. 17); None = every client, by lazy greedy.
+        scale: "absolute" distances as in the paper, or "relative" to their mean.
+        memory_limit: bytes that the N x N matrix may take before rows are streamed instead.
+
+    >>> signals = Signals(losses=[0.1, 9.0, 0.5, 0.3], updates=[[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]])
+    >>> SubTrunc(lam=0.5).select(signals, 2, rng=np.random.default_rng(0)).tolist()
+    [1, 3]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("losses", "updates")
+
+    lam: float = 0.5
+    b: float = 1.1
+    phi: str | Callable[[Floats], Floats] = "log1p"
+    sample: int | None = None
+    scale: Scale = "absolute"
+    memory_limit: int = GIBIBYTE
+
+    def __post_init__(self) -> None:
+        require("lam", self.lam, 0 <= self.lam < np.inf, "0 or more")
+        require("b", self.b, self.b > 0, "above 0")
+        require("phi", self.phi, callable(self.phi) or self.phi in PHI, f"{', '.join(PHI)} or a function")
+        check_greedy(sample=self.sample, scale=self.scale, memory_limit=self.memory_limit)
+
+    def objective(self, signals: Signals) -> SetFunction:
+        """W: represents everyone, and counts those who fare badly."""
+        G = FacilityLocation(signals, scale=self.scale, memory_limit=self.memory_limit)  # eq. (10)
+        F = Modular(self.worth(signals))  # eq. (12)
+        H = self.lam * Truncated(F, self.b)  # eq. (11)
+        return G + H  # eq. (13)
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        """K distinct ids of available clients, in the order of choice."""
+        return maximise(self.objective(signals), signals, k, sample=self.sample, rng=rng)
+
+    def worth(self, signals: Signals) -> Floats:
+        """phi(loss) of every client, nan where the loss was never heard."""
+        phi = self.phi if callable(self.phi) else PHI[self.phi]
+        worth = np.full(signals.n, np.nan)
+        worth[signals.knows_loss] = phi(signals.losses[signals.knows_loss])
+        ok = ~signals.knows_loss | ((worth >= 0) & (worth < np.inf))
+        require_each("phi(loss)", worth, ok, "finite and 0 or more")
+        return worth

@@ -1,0 +1,210 @@
+"""What the server knows about its clients as a round begins: one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from equifl.checks import integer, integers, numbers, require_each, shaped
+from equifl.threads import on_all_cores, tiles
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+_DEFAULT = cast(Any, None)  # filled in by Signals, so that no field is ever None but updates and distances
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signals:
+    """Everything a selector may look at, for clients 0 .. N-1.
+
+    It is checked here, once, and trusted everywhere else. At least one of `losses`, `updates` and
+    `distances` must be given; the arrays are kept, not copied, and can no longer be written through it.
+
+    Args:
+        losses: (N,) most recent local loss f_i(w), 0 or more; nan = never heard.
+        updates: (N, d) gradient, local update or a sketch of it; a row of nan = never heard.
+        last_selected: (N,) round of the last selection, before `round`; -1 = never (the default).
+        times_selected: (N,) how often selected so far (default 0).
+        sizes: (N,) training examples, above 0 (default 1).
+        available: (N,) who can be asked now (default everyone).
+        round: the round to select for, from 0.
+        distances: (N, N) symmetric distances between updates, for a caller who has them; `updates` may
+            then be left out. The row and column of a client never heard from are nan.
+
+    >>> signals = Signals(losses=[0.7, 2.3, float("nan")], updates=[[1.0, 0.0], [0.0, 1.0], [float("nan")] * 2])
+    >>> signals.n, signals.knows_loss.tolist()
+    (3, [True, True, False])
+    """
+
+    losses: Floats = _DEFAULT
+    updates: Floats | None = None
+    last_selected: Ints = _DEFAULT
+    times_selected: Ints = _DEFAULT
+    sizes: Floats = _DEFAULT
+    available: Bools = _DEFAULT
+    round: int = 0
+    distances: Floats | None = None
+    farthest: Floats | None = field(default=None, init=False, repr=False)  # (N,) the largest of each row of distances
+
+    def __post_init__(self) -> None:
+        n = self._count()
+        now = integer("round", self.round, least=0)
+        checked: dict[str, NDArray[Any] | None] = {
+            "losses": check_losses(n, self.losses),
+            "updates": None if self.updates is None else check_updates(n, self.updates),
+            "last_selected": check_last_selected(n, self.last_selected, now),
+            "times_selected": check_times_selected(n, self.times_selected),
+            "sizes": check_sizes(n, self.sizes),
+            "available": check_available(n, self.available),
+        }
+        if self.distances is not None:
+            checked["distances"], checked["farthest"] = check_distances(n, self.distances)
+        for name, array in checked.items():
+            object.__setattr__(self, name, None if array is None else _read_only(array))
+        object.__setattr__(self, "round", now)
+
+    def _count(self) -> int:
+        for name in ("losses", "updates", "distances"):
+            value = getattr(self, name)
+            if value is not None:
+                shape = np.shape(value)
+                if not shape or shape[0] == 0:
+                    raise ValueError(f"{name}: shape {shape} is not allowed; allowed: one entry a client, N >= 1")
+                return int(shape[0])
+        raise ValueError("losses, updates, distances: all missing; at least one of them says who the clients are")
+
+    @property
+    def n(self) -> int:
+        """N, the number of clients."""
+        return len(self.losses)
+
+    @cached_property
+    def knows_loss(self) -> Bools:
+        """(N,) whose loss has been heard."""
+        return ~np.isnan(self.losses)
+
+    @cached_property
+    def knows_update(self) -> Bools:
+        """(N,) whose update (or distances) has been heard."""
+        if self.distances is not None:
+            return ~np.isnan(np.diagonal(self.distances))
+        if self.updates is not None:
+            return ~np.isnan(self.updates[:, 0]) if self.updates.shape[1] else np.ones(self.n, bool)
+        return np.zeros(self.n, bool)
+
+
+def check_losses(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -> Floats:
+    """With `ids` given these are news of those clients, and news is never nan."""
+    if values is None:
+        return np.full(n, np.nan)
+    losses = shaped("losses", numbers("losses", values, np.float64), (n,))
+    ok = (losses >= 0) & (losses < np.inf)
+    if ids is None:
+        ok |= np.isnan(losses)
+    allowed = "finite and 0 or more" + (", or nan for a client never heard from" if ids is None else "")
+    require_each("losses", losses, ok, allowed, ids=ids)
+    return losses
+
+
+def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None) -> Floats:
+    """With `ids` given these are news of those clients: never nan, and kept in float32."""
+    with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
+        updates = numbers("updates", values, None if ids is None else np.float32)
+    if updates.ndim != 2 or len(updates) != n or updates.shape[1] == 0:
+        raise ValueError(f"updates: shape {updates.shape} is not allowed; allowed: ({n}, d) with d >= 1")
+    # A row sums to a finite number if and only if all of it is finite: one pass, no mask of N x d.
+    sums = updates.sum(axis=1, dtype=np.float64)
+    ok = np.isfinite(sums)
+    if ids is None and not ok.all():
+        ok[~ok] = np.isnan(updates[~ok]).all(axis=1)
+    allowed = "finite numbers" + (", or a whole row of nan for a client never heard from" if ids is None else "")
+    require_each("updates", sums, ok, allowed, ids=ids)
+    return updates
+
+
+def check_last_selected(n: int, values: ArrayLike | None, now: int) -> Ints:
+    """Rounds before `now`, or -1 for never."""
+    if values is None:
+        return np.full(n, -1, np.int64)
+    last = shaped("last_selected", integers("last_selected", values), (n,))
+    require_each(
+        "last_selected", last, (last >= -1) & (last < now), f"-1 for never, or a round before this one ({now})"
+    )
+    return last
+
+
+def check_times_selected(n: int, values: ArrayLike | None) -> Ints:
+    """Counts."""
+    if values is None:
+        return np.zeros(n, np.int64)
+    times = shaped("times_selected", integers("times_selected", values), (n,))
+    require_each("times_selected", times, times >= 0, "0 or more")
+    return times
+
+
+def check_sizes(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -> Floats:
+    """Numbers of training examples."""
+    if values is None:
+        return np.ones(n)
+    sizes = shaped("sizes", numbers("sizes", values, np.float64), (n,))
+    allowed = "finite and above 0 (a client without data is an unavailable one)"
+    require_each("sizes", sizes, (sizes > 0) & (sizes < np.inf), allowed, ids=ids)
+    return sizes
+
+
+def check_available(n: int, values: ArrayLike | None) -> Bools:
+    """Booleans and nothing that could be taken for a list of ids."""
+    if values is None:
+        return np.ones(n, bool)
+    available = np.asarray(values)
+    if available.dtype != np.bool_:
+        raise ValueError(f"available: {available.dtype} is not allowed; allowed: booleans, one a client")
+    return shaped("available", available, (n,))
+
+
+def check_distances(n: int, values: ArrayLike) -> tuple[Floats, Floats]:
+    """The distances, and each client's largest (nan if never heard from), since every one is looked at here."""
+    distances = shaped("distances", numbers("distances", values), (n, n))
+    diagonal = np.diagonal(distances)
+    known = ~np.isnan(diagonal)
+    require_each("distances", diagonal, ~known | (diagonal == 0), "0 to oneself, or nan if never heard from")
+    part = distances
+    if not known.all():
+        if not (np.isnan(distances[~known]).all() and np.isnan(distances[:, ~known]).all()):
+            raise ValueError("distances: a client with nan to itself must have nan in its whole row and column")
+        part = distances[np.ix_(known, known)]
+    least, most = _row_extremes(part)
+    if not ((least >= 0).all() and (most < np.inf).all()):  # a nan fails both
+        raise ValueError("distances: not all finite and 0 or more; allowed: distances, not similarities")
+    some = np.arange(0, len(part), -(-len(part) // 64) or 1)  # enough to tell distances from another kind of matrix
+    if not np.allclose(part[some], part[:, some].T, rtol=0, atol=1e-5 * most.max(initial=0.0)):
+        raise ValueError("distances: not symmetric; allowed: distances[i, j] == distances[j, i], up to rounding")
+    farthest = np.full(n, np.nan, distances.dtype)
+    farthest[known] = most
+    return distances, farthest
+
+
+def _row_extremes(matrix: Floats) -> tuple[Floats, Floats]:
+    """(N,) the least and the largest entry of each row, in one pass over the matrix."""
+    row_bytes = matrix.itemsize * len(matrix)
+    least, most = np.zeros(len(matrix), matrix.dtype), np.zeros(len(matrix), matrix.dtype)
+
+    def work(part: range) -> None:
+        for tile in tiles(part, row_bytes):
+            matrix[tile].min(axis=1, out=least[tile])
+            matrix[tile].max(axis=1, out=most[tile])
+
+    on_all_cores(work, len(matrix), row_bytes)
+    return least, most
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

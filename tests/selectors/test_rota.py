@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equifl import Rota, Signals, SignalStore, Uniform
+from equifl.selectors import rota
+from equifl.signals import Floats, Ints
+from equifl.testing import SelectorContract, made_up_signals
+
+
+class TestContract(SelectorContract):
+    random = True
+
+    def make(self) -> Rota:
+        return Rota()
+
+
+def play(n: int, k: int, rounds: int, *, online: float = 1.0) -> tuple[Ints, Floats, list[Ints]]:
+    rng = np.random.default_rng(0)
+    updates = rng.normal(size=(n, 5))
+    store = SignalStore(n)
+    store.observe(np.arange(n), updates=updates)
+    cohorts = []
+    for round in range(rounds):
+        available = rng.random(n) < online
+        available[rng.integers(n, size=k)] = True
+        cohort = Rota().select(store.signals(round, available=available), min(k, int(available.sum())), rng=rng)
+        store.observe(cohort, round=round)
+        cohorts.append(cohort)
+    return store.signals(rounds).times_selected, updates, cohorts
+
+
+@given(st.integers(1, 25), st.data())
+def test_everybody_takes_part_equally_often(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, n))
+    times, _, _ = play(n, k, data.draw(st.integers(1, 12)))
+    assert times.max() - times.min() <= 1
+
+
+def test_with_clients_offline_those_behind_go_first() -> None:
+    times, _, cohorts = play(40, 5, 200, online=0.5)
+    assert times.max() - times.min() <= 2
+    assert all(len(set(cohort.tolist())) == 5 for cohort in cohorts)
+
+
+def test_every_cohort_is_a_miniature_of_the_population() -> None:
+    """Its mean update is several times nearer to the population's than a random cohort's."""
+    _, updates, cohorts = play(100, 10, 30)
+    rng = np.random.default_rng(1)
+    at_random = [Uniform().select(Signals(updates=updates), 10, rng=rng) for _ in range(300)]
+
+    def error(cohort: Ints) -> float:
+        return float(np.linalg.norm(updates[cohort].mean(axis=0) - updates.mean(axis=0)))
+
+    assert np.mean([error(cohort) for cohort in cohorts]) < np.mean([error(cohort) for cohort in at_random]) / 4
+
+
+def test_no_swap_is_left_that_would_help() -> None:
+    """A local minimum of what the docstring says is minimised, by definition and not by increments."""
+    rng = np.random.default_rng(0)
+    centred = rng.normal(size=(20, 3))
+    centred -= centred.mean(axis=0)
+    pull = rng.normal(size=3)
+    labels = np.minimum(np.arange(20) + 2, 16) // 4  # group 0 with two seats, 1 to 3 with four, the rest in none
+    before = labels.copy()
+
+    def cost(labels: Ints) -> float:
+        sums = [centred[labels == g].sum(axis=0) + (pull if g == 0 else 0) for g in range(4)]
+        return float(sum(s @ s for s in sums))
+
+    rota._swap(centred @ centred.T, centred @ pull, labels, 4)
+    assert np.bincount(labels).tolist() == np.bincount(before).tolist()
+    assert cost(labels) < cost(before)
+    for i in range(20):
+        for j in range(i):
+            other = labels.copy()
+            other[[i, j]] = other[[j, i]]
+            assert cost(other) >= cost(labels) - 1e-6
+
+
+def test_those_sure_of_a_seat_are_balanced_by_the_others() -> None:
+    """Two at +10 are behind: of the rest, those at -10 come in with them."""
+    updates = np.array([10.0, 10.0] + [-10.0] * 2 + [0.5, -0.5] * 10)[:, None]
+    times = np.array([0, 0] + [1] * 22)
+    last = np.where(times > 0, 0, -1)
+    signals = Signals(updates=updates, times_selected=times, last_selected=last, round=1)
+    for seed in range(5):
+        chosen = Rota().select(signals, 4, rng=np.random.default_rng(seed))
+        assert sorted(chosen.tolist()) == [0, 1, 2, 3]
+
+
+def test_strangers_wait_for_those_with_fewer_selections() -> None:
+    signals = made_up_signals(10, strangers=1)
+    stranger = int(np.flatnonzero(~signals.knows_update)[0])
+    times = np.ones(10, np.int64)
+    times[stranger] = 2
+    chosen = Rota().select(replace(signals, times_selected=times), 5, rng=np.random.default_rng(0))
+    assert stranger not in chosen
+
+
+def test_large_pools_are_planned_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+    plan = rota._plan
+
+    def watched(signals: Signals, sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
+        planned.append(len(pool))
+        return plan(signals, sure, pool, seats, rng)
+
+    monkeypatch.setattr(rota, "_plan", watched)
+    monkeypatch.setattr(rota, "_CLIENTS", 64)
+    signals = Signals(updates=np.random.default_rng(0).normal(size=(1000, 2)))
+    for k in (1, 10, 50, 900):
+        chosen = Rota().select(signals, k, rng=np.random.default_rng(0))
+        assert len(set(chosen.tolist())) == k
+    assert planned == [32, 64, 64, 64]

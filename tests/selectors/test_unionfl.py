@@ -1,0 +1,94 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equifl import DivFL, Signals, SignalStore, SubTrunc, UnionFL
+from equifl.objectives import FacilityLocation
+from equifl.selectors.rules import needs
+from equifl.testing import SelectorContract
+from tests.strategies import some_signals, subsets
+
+
+class TestContract(SelectorContract):
+    def make(self) -> UnionFL:
+        return UnionFL()
+
+
+class TestContractWithSubTruncInside(SelectorContract):
+    random = True
+
+    def make(self) -> UnionFL:
+        return UnionFL(mu=3.0, window=2, inner=SubTrunc(lam=2.0, sample=4, scale="relative"))
+
+
+@given(some_signals(strangers=False), st.data())
+def test_objective_is_equation_14(signals: Signals, data: st.DataObject) -> None:
+    chosen = data.draw(subsets(signals.n))
+    mu, window = data.draw(st.floats(0, 3)), data.draw(st.integers(1, 6))
+    recent = {i for i in range(signals.n) if signals.last_selected[i] in range(max(0, 5 - window), 5)}
+    expected = FacilityLocation(signals)(chosen) - mu * len(recent & set(chosen.tolist()))
+    assert UnionFL(mu=mu, window=window).objective(signals)(chosen) == pytest.approx(expected)
+
+
+def test_the_union_of_the_last_cohorts_is_what_the_store_remembers() -> None:
+    store = SignalStore(8)
+    cohorts = [[0, 1], [2, 3], [0, 4], [5, 6]]
+    for round, ids in enumerate(cohorts):
+        store.observe(ids, updates=np.eye(8)[ids], round=round)
+    store.observe([7], updates=np.eye(8)[[7]])
+    for window in (1, 2, 3, 4, 9):
+        union = set().union(*cohorts[-window:])
+        signals = store.signals(len(cohorts))
+        G, h = DivFL().objective(signals), UnionFL(mu=1.0, window=window).objective(signals)
+        priced = {i for i in range(8) if G([i]) - h([i]) > 0.5}
+        assert priced == union
+
+
+@pytest.mark.filterwarnings("ignore:no client has sent updates")
+@given(some_signals(), st.integers(1, 9), st.integers(0, 100))
+def test_without_price_it_is_the_inner_selector(signals: Signals, k: int, seed: int) -> None:
+    k = min(k, signals.n)
+    for inner in (DivFL(), DivFL(sample=3)):
+        ours = UnionFL(mu=0, inner=inner).select(signals, k, rng=np.random.default_rng(seed))
+        assert ours.tolist() == inner.select(signals, k, rng=np.random.default_rng(seed)).tolist()
+
+
+def test_a_heavy_price_keeps_the_last_cohort_out() -> None:
+    rng = np.random.default_rng(0)
+    store = SignalStore(30)
+    store.observe(np.arange(30), updates=rng.normal(size=(30, 4)), losses=rng.random(30))
+    seen: list[int] = []
+    for round in range(6):
+        chosen = UnionFL(mu=1e6, window=10).select(store.signals(round), 5, rng=rng)
+        store.observe(chosen, round=round)
+        seen += chosen.tolist()
+    assert sorted(seen) == list(range(30))
+
+
+def test_its_own_sample_overrides_the_inner_one() -> None:
+    signals = Signals(updates=np.random.default_rng(0).normal(size=(40, 3)))
+    exact = UnionFL(inner=DivFL(sample=1), sample=40).select(signals, 5, rng=np.random.default_rng(0))
+    assert exact.tolist() == DivFL().select(signals, 5, rng=np.random.default_rng(0)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mu": -1.0}, "mu: -1.0 is not allowed; allowed: 0 or more"),
+        ({"window": 0}, "window: 0 is not allowed; allowed: an integer of 1 or more"),
+        ({"window": 2.5}, "window: 2.5"),
+        ({"sample": 0}, "sample: 0"),
+        ({"inner": "divfl"}, "inner: 'divfl' is not allowed; allowed: a selector with an objective"),
+    ],
+)
+def test_refuses_bad_parameters(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UnionFL(**parameters)
+
+
+def test_needs_what_its_inner_objective_needs() -> None:
+    assert needs(UnionFL()) == {"updates"}
+    assert needs(UnionFL(inner=SubTrunc())) == {"losses", "updates"}

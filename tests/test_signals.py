@@ -1,0 +1,93 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from equifl import Signals
+
+NAN = float("nan")
+
+
+def test_defaults_are_never_zero_one_and_everyone() -> None:
+    signals = Signals(losses=np.array([0.5, NAN]))
+    assert signals.n == 2
+    assert signals.updates is None
+    assert signals.last_selected.tolist() == [-1, -1]
+    assert signals.times_selected.tolist() == [0, 0]
+    assert signals.sizes.tolist() == [1, 1]
+    assert signals.available.tolist() == [True, True]
+    assert signals.round == 0
+
+
+def test_updates_alone_say_who_the_clients_are() -> None:
+    signals = Signals(updates=np.ones((3, 2)))
+    assert signals.n == 3
+    assert not signals.knows_loss.any()
+    assert signals.knows_update.all()
+
+
+def test_distances_say_whose_update_is_known() -> None:
+    distances = np.array([[0, NAN, 2], [NAN, NAN, NAN], [2, NAN, 0]])
+    assert Signals(distances=distances).knows_update.tolist() == [True, False, True]
+
+
+def test_is_a_value_that_cannot_be_written_through() -> None:
+    signals = Signals(losses=np.array([0.5, 1.0]), updates=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="read-only"):
+        signals.losses[0] = 3
+    with pytest.raises(AttributeError):
+        signals.round = 4  # type: ignore[misc]
+
+
+GOOD: dict[str, Any] = {"losses": [0.5, 1.0, NAN], "updates": [[1.0, 2.0], [3.0, 4.0], [NAN, NAN]], "round": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"losses": [0.5, -0.1, 1.0]}, r"losses: client 1 has -0.1; allowed: finite and 0 or more"),
+        ({"losses": [0.5, 1.0, np.inf]}, r"losses: client 2 has inf"),
+        ({"losses": ["a", "b", "c"]}, r"losses: cannot be read as numbers"),
+        ({"losses": [[0.5], [1.0], [1.0]]}, r"losses: shape \(3, 1\) is not allowed; allowed: \(3,\)"),
+        ({"losses": 3.0}, r"losses: shape \(\)"),
+        ({"losses": []}, r"losses: shape \(0,\)"),
+        ({"updates": [[1.0, 2.0], [3.0, 4.0]]}, r"updates: shape \(2, 2\) is not allowed; allowed: \(3, d\)"),
+        ({"updates": [1.0, 2.0, 3.0]}, r"updates: shape \(3,\)"),
+        ({"updates": np.zeros((3, 0))}, r"updates: shape \(3, 0\)"),
+        (
+            {"updates": [[1.0, 2.0], [3.0, NAN], [1.0, 2.0]]},
+            r"updates: client 1 has nan; allowed: finite numbers, or a",
+        ),
+        ({"updates": [[1.0, 2.0], [np.inf, 1.0], [1.0, 2.0]]}, r"updates: client 1 has inf"),
+        ({"last_selected": [-2, 0, 0]}, r"last_selected: client 0 has -2"),
+        ({"last_selected": [-1, 0, 3]}, r"last_selected: client 2 has 3; allowed: .* before this one \(3\)"),
+        ({"last_selected": [0.5, 0, 0]}, r"last_selected: .* allowed: integers"),
+        ({"times_selected": [0, -1, 0]}, r"times_selected: client 1 has -1; allowed: 0 or more"),
+        ({"times_selected": [0, 1]}, r"times_selected: shape \(2,\)"),
+        ({"sizes": [1, 0, 1]}, r"sizes: client 1 has 0.0; allowed: finite and above 0"),
+        ({"sizes": [1, NAN, 1]}, r"sizes: client 1 has nan"),
+        ({"available": [0, 2, 1]}, r"available: int64 is not allowed; allowed: booleans"),
+        ({"available": [True]}, r"available: shape \(1,\)"),
+        ({"round": -1}, r"round: -1 is not allowed"),
+        ({"round": 1.5}, r"round: 1.5 is not allowed"),
+        ({"distances": np.zeros((2, 2))}, r"distances: shape \(2, 2\) is not allowed; allowed: \(3, 3\)"),
+        ({"distances": np.ones((3, 3))}, r"distances: client 0 has 1.0, .*; allowed: 0 to oneself"),
+        ({"distances": [[0, -1, 1], [-1, 0, 1], [1, 1, 0]]}, r"distances: not all finite and 0 or more"),
+        ({"distances": [[0, NAN, 1], [NAN, 0, 1], [1, 1, 0]]}, r"distances: not all finite and 0 or more"),
+        ({"distances": [[0, 2, 1], [1, 0, 1], [1, 1, 0]]}, r"distances: not symmetric"),
+        ({"distances": [[NAN, 2, NAN], [2, 0, 1], [NAN, 1, 0]]}, r"distances: a client with nan to itself"),
+    ],
+)
+def test_refuses_what_is_wrong_by_name_value_and_what_is_allowed(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Signals(**(GOOD | changes))
+
+
+def test_refuses_to_guess_how_many_clients_there_are() -> None:
+    with pytest.raises(ValueError, match="at least one of them"):
+        Signals(round=2)
+
+
+def test_many_wrong_clients_are_counted() -> None:
+    with pytest.raises(ValueError, match=r"client 2 has -1\.0 and 7 more"):
+        Signals(losses=-np.ones(10))

@@ -1,0 +1,146 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from equifl import SignalStore
+
+NAN = float("nan")
+
+
+def filled_store() -> SignalStore:
+    store = SignalStore(4, sizes=[10, 20, 30, 40])
+    store.observe([3, 1], losses=[0.5, 1.5], updates=[[1.0, 2.0], [3.0, 4.0]], round=0)
+    store.observe([2], available=[False])
+    return store
+
+
+def test_store_remembers_what_it_is_told() -> None:
+    signals = filled_store().signals(1)
+    np.testing.assert_array_equal(signals.losses, [NAN, 1.5, NAN, 0.5])
+    np.testing.assert_array_equal(signals.updates, [[NAN, NAN], [3, 4], [NAN, NAN], [1, 2]])
+    assert signals.last_selected.tolist() == [-1, 0, -1, 0]
+    assert signals.times_selected.tolist() == [0, 1, 0, 1]
+    assert signals.sizes.tolist() == [10, 20, 30, 40]
+    assert signals.available.tolist() == [True, True, False, True]
+    assert signals.round == 1
+
+
+def test_availability_given_for_a_round_holds_for_that_round() -> None:
+    store = filled_store()
+    assert store.signals(1, available=[True, False, True, True]).available.tolist() == [True, False, True, True]
+    assert store.signals(1).available.tolist() == [True, True, False, True]
+
+
+def test_news_without_a_round_is_no_selection() -> None:
+    store = SignalStore(2)
+    store.observe([0], losses=[1.0])
+    assert store.signals(0).times_selected.tolist() == [0, 0]
+
+
+def test_a_selection_counts_once_a_round_whoever_reports_it() -> None:
+    store = SignalStore(2)
+    store.observe([0, 1], round=4)  # whom the server asked
+    store.observe([0], losses=[1.0], round=4)  # who answered
+    signals = store.signals(5)
+    assert signals.times_selected.tolist() == [1, 1]
+    assert signals.last_selected.tolist() == [4, 4]
+    assert signals.knows_loss.tolist() == [True, False]
+
+
+def test_what_was_handed_out_stays_as_it_was() -> None:
+    store = filled_store()
+    before = store.signals(1)
+    store.observe([0], losses=[9.0], round=1)
+    assert np.isnan(before.losses[0])
+    assert before.times_selected[0] == 0
+
+
+def test_nobody_is_a_legal_cohort() -> None:
+    store = filled_store()
+    store.observe([], losses=[], updates=np.zeros((0, 2)), round=1)
+    np.testing.assert_equal(store.state_dict(), filled_store().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("ids", "news", "message"),
+    [
+        ([0, 0], {"losses": [1.0, 2.0]}, r"ids: \[0\] more than once"),
+        ([4], {"losses": [1.0]}, r"ids: \[4\] not allowed; allowed: 0 to 3"),
+        ([-1], {"losses": [1.0]}, r"ids: \[-1\] not allowed"),
+        ([0.5], {"losses": [1.0]}, r"ids: .* allowed: integers"),
+        ([[0]], {"losses": [1.0]}, r"ids: shape \(1, 1\)"),
+        ([0, 2], {"losses": [1.0]}, r"losses: shape \(1,\) is not allowed; allowed: \(2,\)"),
+        ([0, 2], {"losses": [1.0, NAN]}, r"losses: client 2 has nan; allowed: finite and 0 or more$"),
+        ([0, 2], {"losses": [1.0, -3.0]}, r"losses: client 2 has -3.0"),
+        ([2], {"losses": [1.0], "updates": [[NAN, NAN]]}, r"updates: client 2 has nan; allowed: finite numbers$"),
+        ([2], {"losses": [1.0], "updates": [[1.0]]}, r"updates: shape \(1, 1\) is not allowed; allowed: \(1, 2\)"),
+        ([2], {"losses": [1.0], "updates": [[1e300, 0.0]]}, r"updates: client 2 has inf"),
+        ([2], {"losses": [1.0], "sizes": [0]}, r"sizes: client 2 has 0.0"),
+        ([2], {"losses": [1.0], "available": [1]}, r"available: int64"),
+        ([1], {"losses": [1.0], "round": -1}, r"round: -1"),
+    ],
+)
+def test_store_refuses_bad_news_and_is_unchanged(ids: Any, news: dict[str, Any], message: str) -> None:
+    store = filled_store()
+    with pytest.raises(ValueError, match=message):
+        store.observe(ids, **news)
+    np.testing.assert_equal(store.state_dict(), filled_store().state_dict())
+
+
+def test_store_refuses_a_selection_before_the_last_one() -> None:
+    store = SignalStore(2)
+    store.observe([1], round=5)
+    with pytest.raises(ValueError, match="last selection: client 1 has 5; allowed: 3 or before; to report late news"):
+        store.observe([0, 1], round=3)
+    assert store.signals(6).times_selected.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("clients", [0, -1, 2.5, True, None])
+def test_store_refuses_a_bad_number_of_clients(clients: Any) -> None:
+    with pytest.raises(ValueError, match=r"clients: .* allowed: an integer of 1 or more"):
+        SignalStore(clients)
+
+
+@pytest.mark.parametrize("kind", ["npz", "json"])
+@pytest.mark.parametrize("heard", [True, False])
+def test_state_survives_a_file(kind: str, heard: bool, tmp_path: Path) -> None:
+    store = filled_store() if heard else SignalStore(4)
+    state: Any = store.state_dict()
+    if kind == "npz":
+        np.savez(tmp_path / "state.npz", **state)
+        with np.load(tmp_path / "state.npz") as arrays:
+            state = dict(arrays)
+    else:
+        state = json.loads(json.dumps({name: array.tolist() for name, array in state.items()}))
+    other = SignalStore(4)
+    other.load_state_dict(state)
+    np.testing.assert_equal(other.state_dict(), store.state_dict())
+    for name, array in store.state_dict().items():
+        assert other.state_dict()[name].dtype == array.dtype
+    other.observe([0], losses=[1.0], updates=[[5.0, 6.0]], round=7)  # and can be written to
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"losses": [1.0]}, r"losses: shape \(1,\)"),
+        ({"losses": [1.0, -1.0, 0.0, 0.0]}, r"losses: client 1 has -1.0"),
+        ({"updates": [[1.0]]}, r"updates: shape \(1, 1\)"),
+        ({"surprise": [1.0]}, r"state: keys .*'surprise'.* are not allowed"),
+    ],
+)
+def test_a_wrong_state_is_refused_whole(changes: dict[str, Any], message: str) -> None:
+    store = filled_store()
+    with pytest.raises(ValueError, match=message):
+        store.load_state_dict(SignalStore(4).state_dict() | changes)
+    np.testing.assert_equal(store.state_dict(), filled_store().state_dict())
+
+
+def test_a_state_with_a_part_missing_is_refused() -> None:
+    state = SignalStore(4).state_dict()
+    del state["sizes"]
+    with pytest.raises(ValueError, match="state: keys"):
+        SignalStore(4).load_state_dict(state)
