@@ -1,14 +1,14 @@
-# make run    the example, from a bare checkout
+# make run    a first experiment, from a bare checkout: the digits, six selectors, five seeds
 # make test   format, lint, types, tests
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test format bench-selection clean
+.PHONY: run test format bench-selection bench-simulation clean
 
 run: $(VENV)/installed
-	$(BIN)/python examples/choose.py
+	$(BIN)/equifl run
 
 test: $(VENV)/installed
 	$(BIN)/ruff format --check .
@@ -23,6 +23,9 @@ format: $(VENV)/installed
 # The peers have pins of their own, hence an environment of their own.
 bench-selection: $(VENV)-bench/installed
 	$(VENV)-bench/bin/python benchmarks/selection.py
+
+bench-simulation: $(VENV)/installed
+	$(BIN)/python benchmarks/simulation.py
 
 $(VENV)/installed: EXTRAS := dev
 $(VENV)-bench/installed: EXTRAS := bench

@@ -21,12 +21,12 @@ def on_all_cores(work: Callable[[range], None], rows: int, row_bytes: int) -> No
     >>> found
     [0, 1, 2, 3, 4]
     """
-    cores = _cores() if rows * row_bytes >= _WORTH_THREADS else 1
-    if cores == 1:
+    threads = cores() if rows * row_bytes >= _WORTH_THREADS else 1
+    if threads == 1:
         work(range(rows))
         return
-    cuts = [rows * core // cores for core in range(cores + 1)]
-    with ThreadPoolExecutor(cores) as pool:
+    cuts = [rows * t // threads for t in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, map(range, cuts, cuts[1:])))
 
 
@@ -41,6 +41,6 @@ def tiles(part: range, row_bytes: int) -> Iterator[slice]:
         yield slice(start, min(start + step, part.stop))
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores this process may use, which in a container can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

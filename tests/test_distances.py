@@ -123,7 +123,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_WORTH_THREADS", 1)
     monkeypatch.setattr(threads, "_TILE_BYTES", 4096)
     for cores in (2, 3, 7):
-        monkeypatch.setattr(threads, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
         assert G.gains(G.init(), np.arange(300)).tolist() == alone.tolist()
 
 

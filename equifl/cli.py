@@ -1,0 +1,159 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from equifl import __version__
+from equifl.config import SELECTORS, Config
+from equifl.records import RunFolder
+from equifl.report.table import make_table
+from equifl.selectors.rules import needs
+from equifl.terminal import Downloads, Watch, console, draw_table
+
+
+class OneLine(click.Group):
+    """Says what is wrong in one line and exits with 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            click.echo(f"equifl: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="equifl")
+def main() -> None:
+    """Which clients train next in federated learning, so that the model serves everybody evenly."""
+
+
+@main.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder (default: runs/NAME-TIME).")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override, e.g. --set train.lr=0.1")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Where data sets are (else $EQUIFL_DATA, the cache)."
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--quiet", is_flag=True, help="No progress and no table.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON on standard output, nothing else.")
+def run(
+    config: Path | None,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    data_dir: Path | None,
+    device: str,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run an experiment: every selector with every seed. Without CONFIG: the digits, all six selectors, 5 seeds.
+
+    Run it again with the same --out and it goes on where it stopped.
+    """
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
+    settings = Config.load(config, overrides)
+    from equifl.sim import run as simulation  # torch takes a second; a wrong key should not wait for it
+
+    device = simulation.choose_device(device)
+    silent = quiet or as_json
+    path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
+    with Downloads(silent) as downloads:
+        dataset = simulation.load_data(settings, data_dir, downloads.progress)
+    with RunFolder.open(path, settings.as_dict(), simulation.made_with(device)) as folder:
+        with _stop_requests() as stopped, Watch(settings, device, silent) as watch:
+
+            def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
+                watch.show(played, rows)
+                return not stopped
+
+            finished = simulation.run(settings, folder, dataset, device=device, on_round=on_round)
+        rows = folder.rows()
+    if not finished:
+        again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
+        click.echo(f"stopped after a checkpoint; to go on: {again}", err=True)
+        sys.exit(130)
+    table = make_table(rows)
+    if as_json:
+        click.echo(json.dumps({"folder": str(path), **table.as_dict()}, indent=1))
+    elif not quiet:
+        console.print(draw_table(table))
+        click.echo(f"record: {path}")
+
+
+@contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """Fills a list when Ctrl-C or a polite kill asks to stop; a second one ends at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        click.echo("stopping after this round ...", err=True)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@main.command()
+def selectors() -> None:
+    """List the selectors, what they need to hear, and their parameters with the defaults."""
+    for name, cls in SELECTORS.items():
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        heard = ", ".join(sorted(needs(cls()))) or "nothing"
+        parameters = ", ".join(f"{f.name} = {getattr(cls(), f.name)!r}" for f in fields(cls)) or "none"
+        click.echo(f"{name}\n  {summary}\n  needs: {heard}\n  parameters: {parameters}")
+
+
+@main.group()
+def data() -> None:
+    """Data sets: which there are, and getting them."""
+
+
+@data.command("list")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where to look first.")
+def list_data(data_dir: Path | None) -> None:
+    """List the data sets, and where they are."""
+    from equifl.sim.data import listing
+
+    for name, entry in listing(data_dir).items():
+        counts = f"{entry.train:,} + {entry.test:,} examples; " if entry.train and entry.test else ""
+        where = f"in {entry.folder}" if entry.folder else f"download of {entry.download / 1e6:.1f} MB"
+        click.echo(f"{name:15} {entry.about}; {counts}{where if entry.download else 'no download'}")
+
+
+@data.command("get")
+@click.argument("name")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where to put it.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
+    """Download a data set, unless it is there already, and check it."""
+    from equifl.sim.download import get
+
+    with Downloads(quiet) as downloads:
+        click.echo(get(name, data_dir, downloads.progress))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("default")
+    main()

@@ -1,0 +1,295 @@
+"""How evenly a model serves its clients, how evenly they take part, what that costs, and how sure one can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from equifl.checks import integer, integers, numbers, require, require_each
+
+Values: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.int64]
+
+
+def fairness(values: ArrayLike) -> dict[str, float]:
+    """Fairness of performance, from one accuracy in [0, 1] a client; in points of a percent, but for `jain`.
+
+    >>> {name: round(value, 2) for name, value in fairness([0.5, 0.75, 1.0]).items()}
+    {'accuracy_mean': 75.0, 'dissimilarity': 33.33, 'std': 20.41, 'gap': 50.0, 'worst10': 50.0, 'best10': 100.0,
+     'jain': 0.93}
+    """
+    accuracy = _per_client("values", values)
+    require_each("values", accuracy, (accuracy >= 0) & (accuracy <= 1), "accuracies from 0 to 1")
+    points = 100 * accuracy
+    return {
+        "accuracy_mean": float(points.mean()),
+        "dissimilarity": dissimilarity(points),
+        "std": std(points),
+        "gap": gap(points),
+        "worst10": worst(points),
+        "best10": best(points),
+        "jain": jain(accuracy),
+    }
+
+
+def participation(counts: ArrayLike, cohorts: Sequence[ArrayLike]) -> dict[str, float]:
+    """Fairness of participation, from how often each client was selected and from each round's cohort.
+
+    >>> participation([2, 1, 1, 0], [[0, 1], [0, 2]])
+    {'gini': 0.375, 'jain': 0.6666666666666666, 'entropy': 0.75, 'never': 1.0, 'longest_wait': 2.0}
+    """
+    selected = _counts(counts)
+    return {
+        "gini": gini(selected),
+        "jain": jain(selected),
+        "entropy": entropy(selected),
+        "never": float(never(selected)),
+        "longest_wait": float(longest_wait(cohorts, len(selected))),
+    }
+
+
+def dissimilarity(values: ArrayLike) -> float:
+    """How far two clients are apart on average: 2 / (N (N - 1)) * sum over i < j of |a_i - a_j|; 0 for one client.
+
+    >>> dissimilarity([1, 7, 4])
+    4.0
+    """
+    given = _per_client("values", values)
+    n = len(given)
+    return 2 * _sum_over_pairs(given) / (n * (n - 1)) if n > 1 else 0.0
+
+
+def std(values: ArrayLike) -> float:
+    """Standard deviation over all clients: sqrt(1/N * sum_i (a_i - mean)^2).
+
+    >>> std([1, 1, 5, 5])
+    2.0
+    """
+    return float(_per_client("values", values).std())
+
+
+def gap(values: ArrayLike) -> float:
+    """From the worst client to the best: max_i a_i - min_i a_i.
+
+    >>> gap([1, 7, 4])
+    6.0
+    """
+    return float(np.ptp(_per_client("values", values)))
+
+
+def worst(values: ArrayLike, share: float = 0.1) -> float:
+    """Mean of the lowest floor(share * N) values, of one at least.
+
+    >>> worst([5, 1, 3, 9]), worst([5, 1, 3, 9], share=0.5)
+    (1.0, 2.0)
+    """
+    given = np.sort(_per_client("values", values))
+    return float(given[: _part(share, len(given))].mean())
+
+
+def best(values: ArrayLike, share: float = 0.1) -> float:
+    """Mean of the highest floor(share * N) values, of one at least.
+
+    >>> best([5, 1, 3, 9]), best([5, 1, 3, 9], share=0.5)
+    (9.0, 7.0)
+    """
+    given = np.sort(_per_client("values", values))
+    return float(given[-_part(share, len(given)) :].mean())
+
+
+def jain(values: ArrayLike) -> float:
+    """Jain's index of values of 0 or more: (sum_i x_i)^2 / (N * sum_i x_i^2); 1 = equal, 1/N = one has all.
+
+    >>> jain([1, 3]), jain([0, 0])
+    (0.8, 1.0)
+    """
+    given = _per_client("values", values)
+    require_each("values", given, given >= 0, "0 or more")
+    if not given.any():
+        return 1.0
+    _, exponent = np.frexp(given.max())
+    scaled = np.ldexp(given, -exponent)  # by a power of 2: the same index, and no square overflows or vanishes
+    return float(scaled.sum() ** 2 / (len(scaled) * np.square(scaled).sum()))
+
+
+def gini(counts: ArrayLike) -> float:
+    """Gini coefficient: sum over i < j of |c_i - c_j| / (N * sum_i c_i); 0 = equal, (N - 1)/N = one has all.
+
+    >>> gini([3, 0, 1, 0]), gini([2, 2])
+    (0.625, 0.0)
+    """
+    selected = _counts(counts)
+    total = int(selected.sum())
+    return _sum_over_pairs(selected.astype(np.float64)) / (len(selected) * total) if total else 0.0
+
+
+def entropy(counts: ArrayLike) -> float:
+    """Entropy of who is selected: sum_i p_i ln(1 / p_i) / ln N with p_i = c_i / sum_j c_j; 1 = equal, 0 = one has all.
+
+    One client, or nobody selected yet, counts as equal.
+
+    >>> entropy([5, 5, 0, 0])
+    0.5
+    """
+    selected = _counts(counts)
+    total = selected.sum()
+    if total == 0 or len(selected) == 1:
+        return 1.0
+    p = selected[selected > 0] / total
+    return min(1.0, float((p * np.log(1 / p)).sum()) / math.log(len(selected)))
+
+
+def never(counts: ArrayLike) -> int:
+    """Number of clients never selected.
+
+    >>> never([3, 0, 1, 0])
+    2
+    """
+    return int((_counts(counts) == 0).sum())
+
+
+def longest_wait(cohorts: Sequence[ArrayLike], clients: int) -> int:
+    """Most rounds in a row that any one client went without selection, from the first round to the last.
+
+    >>> longest_wait([[0], [0, 1], [1], [1]], clients=2)  # client 0 waits for rounds 2 and 3, client 1 for round 0
+    2
+    """
+    n = integer("clients", clients, least=1)
+    last, longest = np.full(n, -1), 0
+    for round, cohort in enumerate(cohorts):
+        ids = integers(f"cohorts[{round}]", cohort)
+        wrong = ids[(ids < 0) | (ids >= n)]
+        require(f"cohorts[{round}]", wrong.tolist(), not len(wrong), f"ids from 0 to {n - 1}")
+        longest = max(longest, int((round - 1 - last[ids]).max(initial=0)))
+        last[ids] = round
+    return max(longest, int((len(cohorts) - 1 - last).max()))
+
+
+def round_bytes(
+    *,
+    clients: int,
+    cohort: int,
+    parameters: int,
+    replied: int | None = None,
+    needs: Collection[str] = (),
+    fresh: bool = False,
+    number_bytes: int = 4,
+) -> tuple[int, int]:
+    """Bytes that one round moves down to the clients and up from them: (down, up).
+
+    With N clients, a cohort of k of whom m reply, P parameters, and [x] = 1 if x is needed, else 0, in numbers:
+    training alone:  down = k P;  up = m P + m [losses]; the updates are those that training sends anyway.
+    fresh signals:   down = N P;  up = m P + N [losses] + N P [updates]; the cohort keeps the model it was asked with.
+    Who needs no signal asks nobody, fresh or not.
+
+    Args:
+        clients: N, those who are asked where signals are fresh.
+        cohort: k, those who are to train.
+        parameters: P.
+        replied: m, those who train and send their update (default all of the cohort).
+        needs: the signals that the selector reads, of "losses" and "updates".
+        fresh: whether every client is asked at the current model before each selection.
+        number_bytes: size of a number.
+
+    >>> round_bytes(clients=100, cohort=10, parameters=1000)
+    (40000, 40000)
+    >>> round_bytes(clients=100, cohort=10, parameters=1000, needs={"losses", "updates"}, fresh=True)
+    (400000, 440400)
+    """
+    n = integer("clients", clients, least=1)
+    k = integer("cohort", cohort, least=0)
+    size = integer("parameters", parameters, least=0)
+    width = integer("number_bytes", number_bytes, least=1)
+    m = k if replied is None else integer("replied", replied, least=0)
+    require("cohort", k, k <= n, f"at most {n}, the number of clients")
+    require("replied", m, m <= k, f"at most {k}, the cohort")
+    require("needs", needs, set(needs) <= {"losses", "updates"}, '"losses" and "updates"')
+    if not (fresh and needs):
+        return width * k * size, width * m * (size + ("losses" in needs))
+    signals = n * (("losses" in needs) + size * ("updates" in needs))
+    return width * n * size, width * (m * size + signals)
+
+
+def interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """Mean and half-width of its Student t interval: t_{(1 + confidence)/2, n - 1} * s / sqrt(n), over n repetitions.
+
+    s^2 = sum_i (x_i - mean)^2 / (n - 1). The half-width is nan for a single value. Needs scipy.
+
+    >>> mean, half_width = interval([1, 2, 3])
+    >>> mean, round(half_width, 4)
+    (2.0, 2.4841)
+    """
+    given = _vector("values", values, "one value a repetition, at least one")
+    require("values", given.tolist(), np.isfinite(given).all(), "finite numbers")
+    require("confidence", confidence, 0 < confidence < 1, "above 0 and below 1")
+    n = len(given)
+    if n < 2:
+        return float(given.mean()), math.nan
+    from scipy.special import stdtrit  # the quantile of scipy.stats.t, without a second of imports
+
+    return float(given.mean()), float(stdtrit(n - 1, (1 + confidence) / 2) * given.std(ddof=1) / math.sqrt(n))
+
+
+def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """`interval` of the differences x_i - y_i, for repetitions that share their seed. Needs scipy.
+
+    >>> mean, half_width = paired([11, 22, 33], [10, 20, 30])
+    >>> mean, round(half_width, 4)
+    (2.0, 2.4841)
+    """
+    here = numbers("values", values, np.float64)
+    there = numbers("baseline", baseline, np.float64)
+    if here.shape != there.shape:
+        raise ValueError(f"baseline: shape {there.shape} is not allowed; allowed: {here.shape}, that of values")
+    require("baseline", there.tolist(), np.isfinite(there).all(), "finite numbers")
+    return interval(here - there, confidence)
+
+
+def excludes_zero(mean: float, half_width: float) -> bool:
+    """Whether 0 lies outside mean +- half_width; an unknown half-width (nan) excludes nothing.
+
+    >>> excludes_zero(2.0, 1.9), excludes_zero(2.0, 2.1), excludes_zero(2.0, float("nan"))
+    (True, False, False)
+    """
+    return bool(abs(mean) > half_width)
+
+
+def _sum_over_pairs(values: Values) -> float:
+    """Sum over i < j of |a_i - a_j|, in O(N log N).
+
+    In ascending order it is sum_k (2k - N + 1) a_k. The factors of a_k and a_{N-1-k} are opposite, so both
+    are taken as one difference: never below 0, and exactly 0 where all are equal.
+    """
+    ascending = np.sort(values)
+    n = len(ascending)
+    outer = np.arange(n // 2)
+    return float(((n - 1 - 2 * outer) * (ascending[n - 1 - outer] - ascending[outer])).sum())
+
+
+def _part(share: float, n: int) -> int:
+    require("share", share, 0 < share <= 1, "above 0 and at most 1")
+    return max(1, math.floor(share * n + 1e-9))  # 0.29 * 100 is 28.999999999999996
+
+
+def _per_client(field: str, values: ArrayLike) -> Values:
+    given = _vector(field, values, "one value a client, N >= 1")
+    require_each(field, given, np.isfinite(given), "finite numbers")
+    return given
+
+
+def _counts(counts: ArrayLike) -> Counts:
+    _vector("counts", counts, "one count a client, N >= 1")
+    selected = integers("counts", counts)
+    require_each("counts", selected, selected >= 0, "0 or more")
+    return selected
+
+
+def _vector(field: str, values: ArrayLike, allowed: str) -> Values:
+    given = numbers(field, values, np.float64)
+    if given.ndim != 1 or not len(given):
+        raise ValueError(f"{field}: shape {given.shape} is not allowed; allowed: {allowed}")
+    return given

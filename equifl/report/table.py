@@ -1,0 +1,113 @@
+"""The table at the end of a run: every selector, mean and 95 % interval over seeds, and its difference to Uniform."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from equifl.metrics import excludes_zero, interval, paired
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column: where it stands in a record, and whether more of it is better."""
+
+    title: str
+    read: Callable[[Row], float]
+    more_is_better: bool
+    digits: int = 1
+
+
+MEASURES = (
+    Measure("accuracy %", lambda row: row["accuracy"], True),
+    Measure("dissimilarity", lambda row: row["dissimilarity"], False),
+    Measure("worst 10 %", lambda row: row["worst10"], True),
+    Measure("local loss", lambda row: row["local_loss"], False, 2),
+    Measure("Gini", lambda row: row["participation"]["gini"], False, 2),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A selector's result in one measure; nan where there are too few seeds, or replies, to say.
+
+    `difference` is to the baseline, seed by seed, with its own interval; None for the baseline itself.
+    """
+
+    mean: float
+    half_width: float
+    difference: tuple[float, float] | None
+    best: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval of the difference excludes zero."""
+        return self.difference is not None and excludes_zero(*self.difference)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by selector and measure, as of the last evaluated round."""
+
+    round: int
+    seeds: int
+    baseline: str | None
+    cells: dict[str, dict[str, Cell]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON holds them: None in the place of nan."""
+        return asdict(self, dict_factory=_plain)
+
+
+def final_rows(rows: Iterable[Row]) -> dict[str, dict[int, Row]]:
+    """The last evaluated record of each selector and seed."""
+    found: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        if "accuracy" in row:
+            found.setdefault(row["selector"], {})[row["seed"]] = row
+    return found
+
+
+def make_table(rows: Iterable[Row], baseline: str = "uniform") -> Table:
+    """Mean and interval over seeds for every selector; differences are paired by seed."""
+    finals = final_rows(rows)
+    if not finals:
+        raise ValueError("records: no evaluated round yet")
+    seeds = sorted(next(iter(finals.values())))
+    base = baseline if baseline in finals else None
+    cells: dict[str, dict[str, Cell]] = {name: {} for name in finals}
+    for m in MEASURES:
+        values = {name: [_number(m.read(found[seed])) for seed in seeds] for name, found in finals.items()}
+        means = {name: _where_known(interval, series) for name, series in values.items()}
+        known = [mean for mean, _ in means.values() if not math.isnan(mean)]
+        best = (max if m.more_is_better else min)(known, default=math.nan)
+        for name, (mean, half_width) in means.items():
+            against = None if base in (None, name) else _where_known(paired, values[name], values[str(base)])
+            cells[name][m.title] = Cell(mean, half_width, against, mean == best)
+    return Table(finals[next(iter(finals))][seeds[0]]["round"] + 1, len(seeds), base, cells)
+
+
+def _number(value: float | None) -> float:
+    """A cohort of which nobody replied has no local loss, which is not a loss of 0."""
+    return math.nan if value is None else float(value)
+
+
+def _where_known(estimate: Callable[..., tuple[float, float]], *series: list[float]) -> tuple[float, float]:
+    """An estimate from the seeds of which every series knows its value; nan if there are none."""
+    known = [values for values in zip(*series, strict=True) if not any(map(math.isnan, values))]
+    return estimate(*zip(*known, strict=True)) if known else (math.nan, math.nan)
+
+
+def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a dataclass as JSON holds them, which knows neither nan nor tuples."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(part) for part in value]
+        return None if isinstance(value, float) and math.isnan(value) else value
+
+    return {name: plain(value) for name, value in pairs}

@@ -1,0 +1,1 @@
+"""A federation on one machine: data, partition, models, engine, federation."""

@@ -1,0 +1,299 @@
+"""Data sets as arrays: public ones, a made-up one, and one's own."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+import zlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from inspect import signature
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from equifl.checks import integer, integers, numbers, require, shaped
+from equifl.signals import Bools, Ints
+from equifl.sim.download import SOURCES, Progress, get, locate
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples and their labels in two splits; checked here, once, and trusted everywhere else.
+
+    Args:
+        name: what it is called.
+        x_train: (n, channels, height, width) for images, (n, features) for tables. As `load` gives them, every
+            channel or feature has mean 0 and deviation 1 in the training split.
+        y_train: (n,) labels, 0 to classes - 1.
+        x_test, y_test, owners_test: the same for the test split.
+        classes: how many there are.
+        owners_train: (n,) whose each example is, where there are natural clients.
+
+    >>> digits = load("digits")
+    >>> digits.x_train.shape, digits.x_test.shape, digits.classes
+    ((1442, 1, 8, 8), (355, 1, 8, 8), 10)
+    """
+
+    name: str
+    x_train: NDArray[np.float32]
+    y_train: Ints
+    x_test: NDArray[np.float32]
+    y_test: Ints
+    classes: int
+    owners_train: Ints | None = None
+    owners_test: Ints | None = None
+
+    def __post_init__(self) -> None:
+        integer("classes", self.classes, least=2)
+        if (self.owners_train is None) != (self.owners_test is None):
+            raise ValueError("owners_train, owners_test: only one is there; allowed: both or none")
+        for split in ("train", "test"):
+            x = _examples(f"x_{split}", getattr(self, f"x_{split}"))
+            y = _labels(f"y_{split}", getattr(self, f"y_{split}"), len(x), self.classes)
+            owners = getattr(self, f"owners_{split}")
+            if owners is not None:
+                owners = shaped(f"owners_{split}", integers(f"owners_{split}", owners), (len(x),))
+            for field, array in (("x", x), ("y", y), ("owners", owners)):
+                object.__setattr__(self, f"{field}_{split}", array)
+        shaped("x_test", self.x_test, (len(self.x_test), *self.x_train.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What there is to say of a data set before it is loaded.
+
+    Args:
+        about: what it is, in one line.
+        train: training examples; None = that depends on the options.
+        test: test examples.
+        download: bytes; 0 = it needs none.
+        folder: where its files are; None = nowhere yet.
+
+    >>> listing()["digits"].about
+    'handwritten digits, 8x8 pixels; comes with scikit-learn'
+    """
+
+    about: str
+    train: int | None
+    test: int | None
+    download: int
+    folder: Path | None
+
+
+def load(name: str, *, data_dir: Path | None = None, progress: Progress | None = None, **options: Any) -> Dataset:
+    """One of `NAMES`, from files that are here or are downloaded, or made up.
+
+    Args:
+        name: one of `NAMES`.
+        data_dir: where files are looked for first, and downloaded to; see `equifl.sim.download.places`.
+        progress: called with a file's name, the bytes done, and the bytes in all (None if unknown) as it downloads.
+        options: for "synthetic" clients, alpha, beta, iid and seed; for "arrays" path and standardise.
+    """
+    known(f"{name} option", options, options_of(name))
+    read = _CATALOGUE[name][-1]
+    return read(get(name, data_dir, progress), **options) if name in SOURCES else read(**options)
+
+
+def listing(data_dir: Path | None = None) -> dict[str, Entry]:
+    """Every data set by name: what it is, and where."""
+    entries = {}
+    for name, (about, train, test, _) in _CATALOGUE.items():
+        here = (SOURCES[name].download, locate(name, data_dir)) if name in SOURCES else (0, None)
+        entries[name] = Entry(about, train, test, *here)
+    return entries
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """The options that `load` takes for this data set."""
+    known("data set", [name], NAMES)
+    return keywords(_CATALOGUE[name][-1])
+
+
+def keywords(function: Callable[..., object]) -> tuple[str, ...]:
+    """The names that a function takes by keyword only."""
+    return tuple(p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
+
+
+def known(what: str, given: Collection[str], names: Collection[str]) -> None:
+    """Refuse a name that is not among `names`, and say which was probably meant.
+
+    >>> known("data set", ["minst"], ["digits", "mnist"])
+    Traceback (most recent call last):
+    ValueError: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist
+    """
+    for name in given:
+        if name not in names:
+            near = get_close_matches(str(name), names, n=1)
+            hint = f" did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{what}: {name!r} is not known;{hint} allowed: {', '.join(names) or 'none'}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it can be compared with numbers; True and "0.5" are none here."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits  # takes a second, and nothing else needs it
+
+    bunch = load_digits()
+    x, y = bunch.images[:, None], bunch.target
+    return _standardised(_cut("digits", x, y, _every(5, y), classes=10))
+
+
+def _idx(name: str, folder: Path) -> Dataset:
+    """MNIST, and what has its format: four bytes, of which the last is the rank, the shape, the values."""
+
+    def read(file: str) -> NDArray[Any]:
+        content = gzip.decompress((folder / file).read_bytes())
+        rank = content[3]
+        shape = np.frombuffer(content, ">i4", rank, offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+    x_train, x_test = (read(f"{split}-images-idx3-ubyte.gz")[:, None] for split in ("train", "t10k"))
+    y_train, y_test = (read(f"{split}-labels-idx1-ubyte.gz") for split in ("train", "t10k"))
+    return _standardised(Dataset(name, x_train, y_train, x_test, y_test, classes=10))
+
+
+def _cifar10(folder: Path) -> Dataset:
+    """A label and 3x32x32 pixels a row."""
+    batches = [folder / f"data_batch_{i}.bin" for i in range(1, 6)] + [folder / "test_batch.bin"]
+    rows = np.concatenate([np.fromfile(batch, np.uint8) for batch in batches]).reshape(60_000, -1)
+    x, y, test = rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], np.arange(len(rows)) >= 50_000
+    return _standardised(_cut("cifar10", x, y, test, classes=10))
+
+
+def _heart_disease(folder: Path) -> Dataset:
+    """Four hospitals; what one did not measure becomes 0, the mean of those who did."""
+    files = [folder / f"processed.{site}.data" for site in ("cleveland", "hungarian", "switzerland", "va")]
+    sites = [np.genfromtxt(file, delimiter=",", missing_values="?") for file in files]
+    rows, owners = np.concatenate(sites), np.repeat(np.arange(4), [len(site) for site in sites])
+    test = _every(3, owners)
+    x, y = rows[:, :-1], (rows[:, -1] > 0).astype(np.int64)
+    x = np.nan_to_num((x - np.nanmean(x[~test], axis=0)) / np.nanstd(x[~test], axis=0))
+    return _cut("heart-disease", x, y, test, classes=2, owners=owners)
+
+
+def _synthetic(
+    *, clients: int = 30, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, seed: int = 0
+) -> Dataset:
+    """synthetic(alpha, beta) of FedProx: client k labels x with argmax(W_k x + b_k).
+
+    W_k, b_k ~ N(u_k, 1) with u_k ~ N(0, alpha): how much their models differ. x ~ N(v_k, diag(j^-1.2)) with
+    v_k ~ N(B_k, 1), B_k ~ N(0, beta): how much their inputs do. If `iid`, all share one W and b, and v = 0.
+    A client stays the same when others are added.
+    """
+    integer("clients", clients, least=1)
+    integer("seed", seed, least=0)
+    for field, value in (("alpha", alpha), ("beta", beta)):
+        require(field, value, is_number(value) and 0 <= value < np.inf, "0 or more")
+    require("iid", iid, isinstance(iid, bool), "True or False")
+    features, classes = 60, 10
+    parts = []
+    for client in range(clients):
+        rng = np.random.default_rng([seed, 1 + client])
+        u, B = (0.0, 0.0) if iid else rng.normal(0, [alpha, beta])
+        v = np.zeros(features) if iid else rng.normal(B, 1, features)
+        models = np.random.default_rng([seed, 0]) if iid else rng
+        W, b = models.normal(u, 1, (features, classes)), models.normal(u, 1, classes)
+        size = min(int(rng.lognormal(4, 2)) + 50, 2000)
+        x = rng.normal(v, np.arange(1, features + 1) ** -0.6, (size, features))
+        parts.append((x, (x @ W + b).argmax(axis=1), np.full(size, client)))
+    x, y, owners = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _standardised(_cut("synthetic", x, y, _every(5, owners), classes=classes, owners=owners))
+
+
+def _arrays(*, path: str | Path | None = None, standardise: bool = True) -> Dataset:
+    """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
+    require("path", path, isinstance(path, str | Path) and Path(path).is_file(), "the path of an .npz file")
+    require("standardise", standardise, isinstance(standardise, bool), "True or False")
+    file = Path(str(path))
+    needed, owners = ("x_train", "y_train", "x_test", "y_test"), ("owners_train", "owners_test")
+    arrays = _read_npz(file)
+    known(file.name, arrays, needed + owners)
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise ValueError(f"{file.name}: {', '.join(missing)} missing; allowed: a file with {', '.join(needed)}")
+    for name in ("x_train", "x_test"):
+        if arrays[name].ndim == 3:  # images of one channel
+            arrays[name] = arrays[name][:, None]
+    labels = np.unique(integers("y_train", arrays["y_train"]))
+    if (labels != np.arange(len(labels))).any():
+        raise ValueError(f"y_train: {labels[:5].tolist()} are not allowed; allowed: 0 to C-1, all of them in use")
+    dataset = Dataset(file.stem, **arrays, classes=len(labels))
+    return _standardised(dataset) if standardise else dataset
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:  # closed even if numpy gives up
+            return dict(file)
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"path: {str(path)!r} is not an .npz file of numbers ({error})") from None
+
+
+def _cut(
+    name: str, x: NDArray[Any], y: NDArray[Any], test: Bools, *, classes: int, owners: Ints | None = None
+) -> Dataset:
+    whose = (None, None) if owners is None else (owners[~test], owners[test])
+    return Dataset(name, x[~test], y[~test], x[test], y[test], classes, *whose)
+
+
+def _every(step: int, groups: Ints) -> Bools:
+    """Every step-th example of each group, in the order they come in."""
+    order = np.argsort(groups, kind="stable")
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return rank % step == step - 1
+
+
+def _standardised(dataset: Dataset) -> Dataset:
+    """Mean 0 and deviation 1 in the training split; in place, as the arrays were made just now."""
+    train, test = (x.reshape(*x.shape[:2], -1) for x in (dataset.x_train, dataset.x_test))
+    mean = train.mean(axis=(0, 2), dtype=np.float64)[:, None]
+    train -= mean
+    test -= mean
+    squares = np.einsum("nfp,nfp->f", train, train, dtype=np.float64)  # in one pass, without a second array
+    deviation = np.sqrt(squares / (train.size / len(mean)))[:, None]
+    deviation[deviation == 0] = 1  # a constant becomes 0
+    train /= deviation
+    test /= deviation
+    return dataset
+
+
+def _examples(field: str, values: ArrayLike) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
+        x = np.ascontiguousarray(numbers(field, values, np.float32))
+    if x.ndim not in (2, 4) or x.size == 0:
+        allowed = "(n, features) or (n, channels, height, width), none of them 0"
+        raise ValueError(f"{field}: shape {x.shape} is not allowed; allowed: {allowed}")
+    with np.errstate(invalid="ignore"):
+        if not np.isfinite(x.sum(dtype=np.float64)):  # all of it is finite if and only if its sum is
+            raise ValueError(f"{field}: not all finite; allowed: finite numbers")
+    return x
+
+
+def _labels(field: str, values: ArrayLike, n: int, classes: int) -> Ints:
+    y = shaped(field, integers(field, values), (n,))
+    wrong = np.unique(y[(y < 0) | (y >= classes)])
+    if len(wrong):
+        raise ValueError(f"{field}: {wrong[:5].tolist()} are not allowed; allowed: 0 to {classes - 1}")
+    return y
+
+
+_CATALOGUE: dict[str, tuple[str, int | None, int | None, Callable[..., Dataset]]] = {
+    "digits": ("handwritten digits, 8x8 pixels; comes with scikit-learn", 1_442, 355, _digits),
+    "mnist": ("handwritten digits, 28x28 pixels", 60_000, 10_000, partial(_idx, "mnist")),
+    "fashion-mnist": ("articles of clothing, 28x28 pixels", 60_000, 10_000, partial(_idx, "fashion-mnist")),
+    "cifar10": ("photographs of ten kinds of things, 3x32x32 pixels", 50_000, 10_000, _cifar10),
+    "heart-disease": ("patients of four hospitals, 13 measurements; natural clients", 614, 306, _heart_disease),
+    "synthetic": ("synthetic(alpha, beta) of FedProx, 60 features; natural clients", None, None, _synthetic),
+    "arrays": ("your own: an .npz file with x_train, y_train, x_test, y_test", None, None, _arrays),
+}
+NAMES = tuple(_CATALOGUE)

@@ -1,0 +1,217 @@
+"""Many clients, one tensor: local training, losses, gradients and evaluation of a stack of models at once.
+
+Row m of a weight matrix is one model. The rows are independent, so the gradient of the sum of their losses
+is the gradient of each, and one program trains them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from equifl.signals import Bools, Floats, Ints
+from equifl.sim.data import Dataset
+from equifl.sim.models import StackedModel
+from equifl.threads import cores
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """Local training by SGD: for `steps` batches, or for `epochs` passes over the client's data.
+
+    >>> Sgd(lr=0.1, batch_size=4, epochs=1).batches(6, np.random.default_rng(0)).shape
+    (2, 4)
+    """
+
+    lr: float
+    batch_size: int = 32
+    steps: int | None = None
+    epochs: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def batches(self, examples: int, rng: np.random.Generator) -> Ints:
+        """(steps, batch_size) positions among a client's examples, each pass in a new order; -1 = no example."""
+        size = min(self.batch_size, examples)
+        if self.epochs is not None:  # the last batch of a pass may be smaller
+            order = np.full((self.epochs, -(-examples // size) * size), -1)
+            order[:, :examples] = [rng.permutation(examples) for _ in range(self.epochs)]
+        else:  # or is left out, so that no batch has an example twice
+            steps, whole = self.steps or 1, examples // size * size
+            passes = [rng.permutation(examples)[:whole] for _ in range(-(-steps * size // whole))]
+            order = np.concatenate(passes)[: steps * size]
+        batches = np.full((order.size // size, self.batch_size), -1)
+        batches[:, :size] = order.reshape(-1, size)
+        return batches
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What comes back from local training, one row a model."""
+
+    weights: Tensor  # (M, d)
+    last_loss: Tensor  # (M,) on the batch of the last step, before that step
+    steps: Tensor  # (M,) how many each took
+
+
+class Engine:
+    """Runs stacks of models on one device.
+
+    On a CPU the stack is cut into small parts that run side by side, one thread each: small enough for the caches,
+    and of a size that does not depend on the number of cores, so that neither do the results. PyTorch's own
+    threads would come on top, so this process's are turned off.
+
+    Args:
+        model: the architecture.
+        dataset: its arrays go to the device once; clients are positions in them.
+        device: "cpu" or "cuda".
+        budget: how many input numbers one program takes at a time, which bounds its memory (default 2^17 on a CPU:
+            five LeNets with a batch of 32 each; 2^29 on a GPU).
+    """
+
+    def __init__(self, model: StackedModel, dataset: Dataset, device: str, *, budget: int | None = None) -> None:
+        self.model = model
+        self.device = torch.device(device)
+        on_gpu = self.device.type == "cuda"
+        self._budget = budget or (2**29 if on_gpu else 2**17)
+        self._example = dataset.x_train[0].size
+        self._pool = None if on_gpu else ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
+        if not on_gpu:
+            torch.set_num_threads(1)
+        self.x_train, self.x_test = (torch.from_numpy(x).to(self.device) for x in (dataset.x_train, dataset.x_test))
+        self.y_train, self.y_test = (torch.from_numpy(y).to(self.device) for y in (dataset.y_train, dataset.y_test))
+
+    def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
+        """Local SGD of every row of `weights` (M, d) on its own batches.
+
+        `examples` (M, steps, batch) are positions in the training data; -1 = no example. A step without any is
+        not taken, so that clients may differ in how many steps they make.
+        """
+        parts = self._side_by_side(
+            lambda rows: self._train(weights[rows], examples[rows], sgd), len(weights), examples.shape[2]
+        )
+        return Trained(
+            torch.cat([part.weights for part in parts]),
+            torch.cat([part.last_loss for part in parts]),
+            torch.cat([part.steps for part in parts]),
+        )
+
+    def _train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
+        taken = (examples >= 0).any(axis=2)  # (M, steps)
+        ragged = not taken.all()
+        positions, active = torch.from_numpy(examples).to(self.device), torch.from_numpy(taken).to(self.device)
+        velocity = torch.zeros_like(weights)
+        last_loss = torch.zeros(len(weights), device=self.device)
+        for step in range(positions.shape[1]):
+            loss, change = self._gradient(weights, positions[:, step])
+            if sgd.weight_decay:
+                change = change + sgd.weight_decay * weights
+            if sgd.momentum:
+                velocity = change = sgd.momentum * velocity + change
+            if ragged:
+                now = active[:, step]
+                change, loss = change * now.unsqueeze(1), torch.where(now, loss, last_loss)
+            weights, last_loss = weights - sgd.lr * change, loss
+        return Trained(weights, last_loss, active.sum(dim=1))
+
+    def losses(self, weights: Tensor, examples: Ints) -> Tensor:
+        """(M,) loss of each row of `weights` over its own examples (M, n) of the training data; -1 = no example."""
+        return self._over_examples(weights, examples, gradients=False)[0]
+
+    def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
+        """The same, and (M, d) its gradient."""
+        return self._over_examples(weights, examples, gradients=True)
+
+    def _over_examples(self, weights: Tensor, examples: Ints, *, gradients: bool) -> tuple[Tensor, Tensor]:
+        losses = torch.zeros(len(weights), device=self.device)
+        total = torch.zeros(weights.shape if gradients else (0, 0), device=self.device)
+
+        def work(rows: slice) -> None:
+            """Some examples at a time, each part weighted by its share of the model's examples."""
+            count = torch.from_numpy((examples[rows] >= 0).sum(axis=1)).to(self.device)
+            for columns in _chunks(examples.shape[1], self._width(rows)):
+                positions = torch.from_numpy(examples[rows, columns]).to(self.device)
+                share = (positions >= 0).sum(dim=1) / count
+                if gradients:
+                    loss, gradient = self._gradient(weights[rows], positions)
+                    total[rows] += share.unsqueeze(1) * gradient
+                else:
+                    with torch.no_grad():
+                        loss = self._losses(weights[rows], positions)
+                losses[rows] += share * loss
+
+        self._side_by_side(work, len(weights))
+        return losses, total
+
+    def _losses(self, weights: Tensor, positions: Tensor) -> Tensor:
+        """(M,) mean loss of each row of `weights` over its positions (M, B); 0 if it has none."""
+        there = positions >= 0
+        examples = positions.clamp(min=0)
+        logits = self.model.forward(weights, self.x_train[examples])
+        each = cross_entropy(logits.flatten(0, 1), self.y_train[examples].flatten(), reduction="none").view_as(there)
+        return (each * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
+
+    def _gradient(self, weights: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        weights = weights.detach().requires_grad_(True)
+        losses = self._losses(weights, positions)
+        (gradient,) = torch.autograd.grad(losses.sum(), weights)
+        return losses.detach(), gradient
+
+    def correct(self, weights: Tensor) -> Bools:
+        """(M, test examples) whether each model classifies each test example rightly."""
+        found = torch.empty((len(weights), len(self.y_test)), dtype=torch.bool, device=self.device)
+
+        @torch.no_grad()
+        def work(rows: slice) -> None:
+            for columns in _chunks(len(self.y_test), self._width(rows)):
+                inputs = self.x_test[columns].unsqueeze(0).expand(rows.stop - rows.start, *[-1] * self.x_test.dim())
+                found[rows, columns] = self.model.forward(weights[rows], inputs).argmax(dim=2) == self.y_test[columns]
+
+        self._side_by_side(work, len(weights))
+        return found.cpu().numpy()
+
+    def _width(self, rows: slice) -> int:
+        """How many examples of each of these models are evaluated at a time."""
+        return max(1, 8 * self._budget // (self._example * (rows.stop - rows.start)))
+
+    def _side_by_side(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
+        parts = _chunks(models, max(5, self._budget // (self._example * batch)))
+        return list(map(work, parts) if self._pool is None else self._pool.map(work, parts))
+
+
+@torch.no_grad()
+def distances(updates: Tensor) -> Floats:
+    """(R, N, N) Euclidean distances between the rows of each of R matrices (R, N, d); rows of nan stay nan.
+
+    `equifl.distances` for a stack, on the device that holds the updates: centred first, then by the Gram matrix, and
+    by direct difference where that has lost its digits.
+    """
+    all_heard = not bool(updates[:, :, 0].isnan().any())
+    centred = updates - (updates.mean(dim=1, keepdim=True) if all_heard else updates.nanmean(dim=1, keepdim=True))
+    gram = torch.bmm(centred, centred.transpose(1, 2))
+    squares = gram.diagonal(dim1=1, dim2=2)
+    sums = squares.unsqueeze(1) + squares.unsqueeze(2)
+    squared = (sums - 2 * gram).clamp_(min=0)
+    squared = torch.minimum(squared, squared.transpose(1, 2))  # rounded the same in both directions
+    squared.diagonal(dim1=1, dim2=2).mul_(0)  # and nan stays nan
+    lane, i, j = torch.nonzero((squared <= 1e-3 * sums).triu(diagonal=1), as_tuple=True)
+    for part in _chunks(len(lane), max(1, 2**24 // updates.shape[2])):
+        difference = updates[lane[part], i[part]] - updates[lane[part], j[part]]
+        direct = difference.square().sum(dim=1)
+        squared[lane[part], i[part], j[part]] = direct
+        squared[lane[part], j[part], i[part]] = direct
+    return torch.sqrt(squared).cpu().numpy()
+
+
+def _chunks(length: int, size: int) -> Iterator[slice]:
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))

@@ -1,0 +1,304 @@
+"""The round loop, reading as Algorithm 1 of the paper, for many lanes at once.
+
+A lane is one run: a selector and a seed. Lanes with the same seed live in the same world: the same partition,
+initial model, batches, availability and dropouts, so that selectors are compared in pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from equifl.config import Config, make_selector
+from equifl.metrics import fairness, participation, round_bytes
+from equifl.objectives import Scaled, SetFunction, Truncated, explain, terms
+from equifl.selectors import Selector
+from equifl.selectors.rules import HasObjective, needs
+from equifl.signals import Floats, Ints, Signals
+from equifl.sim.data import Dataset
+from equifl.sim.engine import Engine, Sgd, distances
+from equifl.sim.models import StackedModel, make_module
+from equifl.sim.world import World
+from equifl.store import SignalStore
+
+
+@dataclass
+class Lane:
+    """One run: who selects, in which world, and what the server remembers."""
+
+    name: str
+    selector: Selector
+    world: World
+    store: SignalStore
+    cohorts: list[Ints]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Which signals its selector looks at."""
+        return needs(self.selector)
+
+
+class Federation:
+    """All lanes of a configuration, in lockstep.
+
+    Attributes:
+        models: (lanes, d) the global models, a row a lane.
+    """
+
+    def __init__(self, config: Config, dataset: Dataset, *, device: str) -> None:
+        self.config = config
+        train = config.train
+
+        def module() -> nn.Module:
+            return make_module(train.model, dataset.x_train.shape[1:], dataset.classes, train.model_options)
+
+        self.model = StackedModel.of(module())
+        self.engine = Engine(self.model, dataset, device)
+        options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
+        self.sgd = Sgd(**{name: getattr(train, name) for name in options})
+        worlds = {seed: World.make(config, dataset, seed) for seed in config.seeds}
+        self.lanes = [
+            Lane(name, make_selector(name, options), world, SignalStore(config.clients, sizes=world.sizes), [])
+            for name, options in config.selectors.items()
+            for world in worlds.values()
+        ]
+        initial = {seed: world.initial_weights(module) for seed, world in worlds.items()}
+        self.models = torch.stack([initial[lane.world.seed] for lane in self.lanes]).to(self.engine.device)
+        # Updates stay on the device; only distances between them come to the host.
+        self._informed = [i for i, lane in enumerate(self.lanes) if "updates" in lane.needs]
+        size = (len(self._informed), config.clients, self.model.parameters)
+        self.updates = torch.full(size, torch.nan, device=self.engine.device)
+        self.recent = self.models.unsqueeze(1)  # (lanes, up to average_last, d)
+        self.rounds_played = 0
+
+    def play(self) -> list[dict[str, Any]]:
+        """One round of every lane; a record of each."""
+        round = self.rounds_played
+        if self.config.signal == "gradient":
+            self._ask_everyone()
+        elif round == 0:
+            self._introduce_everyone()
+        cohorts, records = self._select(round)
+        trained = self._train_locally(round, cohorts, records)
+        self._aggregate(trained)
+        self.rounds_played += 1
+        if self.rounds_played % self.config.evaluate_every == 0 or self.rounds_played == self.config.rounds:
+            self._evaluate(records)
+        return records
+
+    def _select(self, round: int) -> tuple[list[Ints], list[dict[str, Any]]]:
+        """Line 3: every lane's selector picks its cohort S_k."""
+        cohorts, records = [], []
+        apart = dict(zip(self._informed, distances(self.updates), strict=True)) if self._informed else {}
+        for i, lane in enumerate(self.lanes):
+            signals = lane.store.signals(round, available=lane.world.available(round))
+            if i in apart:
+                signals = replace(signals, distances=apart[i])
+            k = min(self.config.per_round, int(signals.available.sum()))
+            cohort = np.zeros(0, np.int64)
+            if k:
+                cohort = lane.selector.select(signals, k, rng=lane.world.stream("selection", round))
+            lane.store.observe(cohort, round=round)
+            lane.cohorts.append(cohort)
+            cohorts.append(cohort)
+            record = {"round": round, "selector": lane.name, "seed": lane.world.seed, "cohort": cohort.tolist()}
+            records.append(record | _objective(lane.selector, signals, cohort))
+        return cohorts, records
+
+    def _train_locally(self, round: int, cohorts: list[Ints], records: list[dict[str, Any]]) -> list[Replies]:
+        """Lines 4 to 11: every selected client trains from its lane's model on its own batches."""
+        sent = [cohort[~lane.world.drops_out(round)[cohort]] for lane, cohort in zip(self.lanes, cohorts, strict=True)]
+        owner = np.repeat(np.arange(len(self.lanes)), [len(ids) for ids in sent])
+        clients = np.concatenate(sent)
+        received = self.models[owner]
+        replies = self._local_sgd(owner, clients, received, round)
+        losses = self._losses_heard(owner, clients, received)
+        result = []
+        for i, (lane, record) in enumerate(zip(self.lanes, records, strict=True)):
+            mine = np.flatnonzero(owner == i)
+            reply = Replies(clients[mine], replies.updates[mine], losses[mine], lane.world.sizes[clients[mine]])
+            result.append(reply)
+            if self.config.signal == "update":
+                self._remember(i, reply.clients, reply.updates / replies.scale[mine, None], reply.losses)
+            record["local_loss"] = float(replies.last_loss[mine].mean()) if len(mine) else None
+            record |= self._bytes(lane, len(cohorts[i]), len(mine))
+        return result
+
+    def _local_sgd(self, owner: Ints, clients: Ints, weights: Tensor, round: int) -> LocalUpdates:
+        """w_k - w_k^(i) of each client, and steps times learning rate, which makes it comparable to a gradient."""
+        if not len(clients):
+            empty = torch.zeros(0, device=self.engine.device)
+            return LocalUpdates(weights, empty, empty)
+        made: dict[tuple[int, int], Ints] = {}  # lanes of a seed share the batches
+        for lane, client in _pairs(owner, clients):
+            world = self.lanes[lane].world
+            if (world.seed, client) not in made:
+                made[world.seed, client] = world.batches(self.sgd, round, client)
+        batches = [made[self.lanes[lane].world.seed, client] for lane, client in _pairs(owner, clients)]
+        trained = self.engine.train(weights, _stack(batches), self.sgd)
+        return LocalUpdates(weights - trained.weights, trained.last_loss, trained.steps * self.sgd.lr)
+
+    def _losses_heard(self, owner: Ints, clients: Ints, received: Tensor) -> Floats:
+        """(M,) each client's loss at the model it received, where anybody looks at it; else nan."""
+        losses = np.full(len(owner), np.nan)
+        everyone = self.config.server.aggregate == "loss"
+        wanted = [everyone or (self.config.signal == "update" and "losses" in lane.needs) for lane in self.lanes]
+        rows = np.flatnonzero(np.array(wanted)[owner]) if len(owner) else owner
+        if len(rows):
+            examples = [self.lanes[lane].world.signal_examples(c) for lane, c in _pairs(owner[rows], clients[rows])]
+            losses[rows] = self.engine.losses(received[rows], _stack(examples)).cpu().numpy()
+        return losses
+
+    def _aggregate(self, replies: Iterable[Replies]) -> None:
+        """Line 13: w_{k+1} = w_k - lr * weighted mean of the updates; without replies the model stays."""
+        server = self.config.server
+        models = self.models.clone()
+        for i, reply in enumerate(replies):
+            if not len(reply.clients):
+                continue
+            weights = {"mean": np.ones(len(reply.clients)), "size": reply.sizes, "loss": reply.losses**server.q}
+            share = weights[server.aggregate]
+            share = share / share.sum() if share.sum() > 0 else np.full(len(share), 1 / len(share))
+            mean = torch.from_numpy(share.astype(np.float32)).to(models.device) @ reply.updates
+            models[i] -= server.lr * mean
+        self.models = models
+        self.recent = torch.cat([self.recent, models.unsqueeze(1)], dim=1)[:, -server.average_last :]
+
+    def _ask_everyone(self) -> None:
+        """Fresh signals: every client's loss, and gradient where it is looked at, at its lane's current model."""
+        for i, lane in enumerate(self.lanes):
+            if not lane.needs:
+                continue
+            examples = _stack([lane.world.signal_examples(client) for client in range(self.config.clients)])
+            weights = self.models[i].expand(self.config.clients, -1)
+            if "updates" in lane.needs:
+                losses, gradients = self.engine.gradients(weights, examples)
+                self.updates[self._informed.index(i)] = gradients
+            else:
+                losses = self.engine.losses(weights, examples)
+            lane.store.observe(np.arange(self.config.clients), losses=losses.cpu().numpy())
+
+    def _introduce_everyone(self) -> None:
+        """Stale signals: every client is heard once before the first round. Lanes of a seed hear the same."""
+        everyone = np.arange(self.config.clients)
+        for seed in self.config.seeds:
+            lanes = [i for i, lane in enumerate(self.lanes) if lane.world.seed == seed and lane.needs]
+            if not lanes:
+                continue
+            owner = np.full(len(everyone), lanes[0])
+            weights = self.models[owner]
+            examples = _stack([self.lanes[lanes[0]].world.signal_examples(int(client)) for client in everyone])
+            losses = self.engine.losses(weights, examples).cpu().numpy()
+            heard = self._local_sgd(owner, everyone, weights, round=-1)
+            for i in lanes:
+                self._remember(i, everyone, heard.updates / heard.scale[:, None], losses)
+
+    def _remember(self, i: int, clients: Ints, updates: Tensor, losses: Floats) -> None:
+        lane = self.lanes[i]
+        if "updates" in lane.needs:
+            self.updates[self._informed.index(i), torch.from_numpy(clients)] = updates
+        if "losses" in lane.needs:
+            lane.store.observe(clients, losses=losses)
+
+    def _evaluate(self, records: list[dict[str, Any]]) -> None:
+        correct = self.engine.correct(self.recent.mean(dim=1))
+        for i, (lane, record) in enumerate(zip(self.lanes, records, strict=True)):
+            by_client = np.array([correct[i, test].mean() for test in lane.world.partition.test])
+            tested = np.concatenate(lane.world.partition.test)
+            record["accuracy"] = 100.0 * float(correct[i, tested].mean())
+            record |= fairness(by_client)
+            record["client_accuracy"] = [round(100.0 * float(value), 4) for value in by_client]
+            times = lane.store.signals(self.rounds_played).times_selected
+            record["participation"] = participation(times, lane.cohorts)
+            record["global_loss"] = self._global_loss(i, lane)
+
+    def _global_loss(self, i: int, lane: Lane) -> float:
+        """f(w): the mean over clients of their loss at the evaluated model."""
+        examples = _stack([lane.world.signal_examples(client) for client in range(self.config.clients)])
+        weights = self.recent[i].mean(dim=0).expand(self.config.clients, -1)
+        return float(self.engine.losses(weights, examples).mean())
+
+    def _bytes(self, lane: Lane, asked: int, replied: int) -> dict[str, int]:
+        n, fresh = self.config.clients, self.config.signal == "gradient"
+        count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=lane.needs, fresh=fresh)
+        down, up = count(cohort=asked, replied=replied)
+        if not fresh and self.rounds_played == 0 and lane.needs:  # everyone is introduced
+            down, up = np.add((down, up), count(cohort=n)).tolist()
+        return {"bytes_down": down, "bytes_up": up}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that the next round depends on, as plain arrays."""
+        stores = [lane.store.state_dict() for lane in self.lanes]
+        state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0]}
+        state |= {name: getattr(self, name).cpu().numpy() for name in ("models", "updates", "recent")}
+        return state | {"rounds_played": np.array(self.rounds_played)}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
+        """Go on from what `state` gave; `cohorts` are those of each (selector, seed) so far, from the records."""
+        for name in ("models", "updates", "recent"):
+            setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
+        for i, lane in enumerate(self.lanes):
+            stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
+            lane.store.load_state_dict(stored)
+            lane.cohorts = list(cohorts[lane.name, lane.world.seed])
+        self.rounds_played = int(state["rounds_played"])
+
+
+@dataclass(frozen=True)
+class LocalUpdates:
+    """What local training gave, a row a client."""
+
+    updates: Tensor  # (M, d)
+    last_loss: Tensor  # (M,)
+    scale: Tensor  # (M,)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What a lane's cohort sent back."""
+
+    clients: Ints
+    updates: Tensor
+    losses: Floats
+    sizes: Floats
+
+
+def _objective(selector: Selector, signals: Signals, cohort: Ints) -> dict[str, Any]:
+    """What the cohort is worth, term by term, and the pick (from 1) with which H was saturated."""
+    if not isinstance(selector, HasObjective) or not len(cohort):
+        return {}
+    function = selector.objective(signals)
+    table = explain(function, cohort)
+    values = {_term_name(term): float(total) for term, total in zip(terms(function), table.sum(axis=0), strict=True)}
+    found: dict[str, Any] = {"objective": values}
+    for column, term in enumerate(terms(function)):
+        if isinstance(term, Scaled) and isinstance(term.function, Truncated):
+            full = np.flatnonzero(np.cumsum(table[:, column]) >= term.factor * term.function.b * (1 - 1e-9))
+            found["saturated_at"] = int(full[0]) + 1 if len(full) and term.factor else None
+    return found
+
+
+def _term_name(term: SetFunction) -> str:
+    """G, H and g of the paper."""
+    inner = term.function if isinstance(term, Scaled) else term
+    return {"FacilityLocation": "G", "Truncated": "H", "Modular": "g"}.get(type(inner).__name__, type(inner).__name__)
+
+
+def _pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
+    return zip(owner.tolist(), clients.tolist(), strict=True)
+
+
+def _stack(ragged: list[Ints]) -> Ints:
+    """One array from arrays that differ in their lengths, filled up with -1."""
+    shape = np.max([array.shape for array in ragged], axis=0)
+    out = np.full((len(ragged), *shape), -1, np.int64)
+    for row, array in zip(out, ragged, strict=True):
+        row[tuple(slice(0, n) for n in array.shape)] = array
+    return out

@@ -1,0 +1,168 @@
+"""Models by name, and how many copies of one, each with weights of its own, run as one program."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from equifl.checks import require
+
+Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
+Shape: TypeAlias = tuple[int, ...]
+
+
+def lenet(shape: Shape, classes: int) -> nn.Module:
+    """LeNet: two convolutions with pooling, then 120, 84, classes. 44,426 weights on 28x28, 62,006 on 32x32x3.
+
+    Images too small for two 5x5 convolutions (the 8x8 digits) get 3x3 ones with padding.
+    """
+    require("train.model", "lenet", len(shape) == 3, f"mlp or logistic for data of shape {shape}; lenet is for images")
+    channels, *sides = shape
+    kernel, padding = (5, 0) if min(sides) >= 16 else (3, 1)
+    for _ in range(2):
+        sides = [(side + 2 * padding - kernel + 1) // 2 for side in sides]
+    require("train.model", "lenet", min(sides) >= 1, f"mlp or logistic for images of {shape[1]}x{shape[2]}")
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, kernel, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, kernel, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * sides[0] * sides[1], 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def mlp(shape: Shape, classes: int, hidden: int = 64) -> nn.Module:
+    """One hidden layer."""
+    inputs = torch.Size(shape).numel()
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def logistic(shape: Shape, classes: int) -> nn.Module:
+    """Multinomial logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape).numel(), classes))
+
+
+MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "logistic": logistic}
+
+
+def make_module(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> nn.Module:
+    """The model of this name, or your own by "package.module:Class", made with `options`."""
+    try:
+        if name in MODELS:
+            module = MODELS[name](shape, classes, **options)
+        else:
+            path, colon, attribute = name.partition(":")
+            require("train.model", name, bool(colon), f"{', '.join(MODELS)} or package.module:Class")
+            module = getattr(importlib.import_module(path), attribute)(**options)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"train.model: {name!r} with {dict(options)} cannot be made ({error})") from None
+    require("train.model", name, isinstance(module, nn.Module), "a torch.nn.Module")
+    for label, part in module.named_modules():
+        if list(part.buffers(recurse=False)):
+            raise ValueError(f"train.model: {label} ({type(part).__name__}) keeps running statistics; try GroupNorm")
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            raise ValueError(f"train.model: {label} ({type(part).__name__}) draws numbers of its own; leave it out")
+    return module
+
+
+@dataclass(frozen=True)
+class StackedModel:
+    """M copies of a module as one matrix: row m holds the weights of copy m, laid end to end.
+
+    >>> model = StackedModel.of(nn.Linear(2, 1))
+    >>> model.forward(torch.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 7.0]]), torch.ones(2, 1, 2)).tolist()
+    [[[3.5]], [[7.0]]]
+    """
+
+    forward: Forward
+    parameters: int
+
+    @classmethod
+    def of(cls, module: nn.Module) -> StackedModel:
+        """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`."""
+        layers = list(module) if isinstance(module, nn.Sequential) else [module]
+        forward = _layered(layers) if all(map(_stackable, layers)) else _mapped(module)
+        return cls(forward, sum(p.numel() for p in module.parameters()))
+
+
+def _stackable(layer: nn.Module) -> bool:
+    """Whether the stacked form below does all that this layer does."""
+    if type(layer) is nn.Conv2d:
+        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
+    if type(layer) is nn.Linear:
+        return layer.bias is not None
+    if type(layer) is nn.Flatten:
+        return layer.start_dim == 1 and layer.end_dim == -1
+    if type(layer) is nn.MaxPool2d:
+        return not layer.return_indices
+    return type(layer) is nn.ReLU
+
+
+def _split(weights: Tensor, module: nn.Module) -> list[Tensor]:
+    """The parameters of all copies, in the module's order: (M, *shape) each."""
+    shapes = [p.shape for p in module.parameters()]
+    parts = torch.split(weights, [shape.numel() for shape in shapes], dim=1)
+    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _mapped(module: nn.Module) -> Forward:
+    names = [name for name, _ in module.named_parameters()]
+    own = threading.local()  # functional_call puts the weights into the module: one module a thread
+
+    def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
+        logits: Tensor = functional_call(own.module, dict(zip(names, parameters, strict=True)), inputs)
+        return logits
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        if not hasattr(own, "module"):
+            own.module = copy.deepcopy(module)
+        return vmap(one)(_split(weights, module), inputs)
+
+    return forward
+
+
+def _layered(layers: list[nn.Module]) -> Forward:
+    """Convolutions of all copies as one grouped convolution, linear layers as one batched product.
+
+    Images travel as (B, M * channels, H, W) with channels last in memory, which is what makes grouped convolution
+    fast on a CPU; vectors as (M, B, features).
+    """
+    whole = nn.Sequential(*layers)
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        copies, batch = inputs.shape[:2]
+        left = _split(weights, whole)
+        x, images = inputs, inputs.dim() == 5
+        if images:
+            x = x.transpose(0, 1).reshape(batch, -1, *inputs.shape[3:]).contiguous(memory_format=torch.channels_last)
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                weight, bias = left.pop(0).flatten(0, 1), left.pop(0).flatten()
+                x = nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, copies)
+            elif isinstance(layer, nn.Flatten):
+                if images:
+                    x = x.reshape(batch, copies, -1, *x.shape[2:]).transpose(0, 1)
+                x, images = x.flatten(2), False
+            elif isinstance(layer, nn.Linear):
+                weight, bias = left.pop(0), left.pop(0)
+                x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+            else:
+                x = layer(x)
+        return x
+
+    return forward

@@ -1,0 +1,88 @@
+"""From a configuration to a run folder: goes on where it stopped, whatever stopped it."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from equifl import __version__
+from equifl.config import Config
+from equifl.records import RunFolder
+from equifl.signals import Ints
+from equifl.sim.data import Dataset, load
+from equifl.sim.download import Progress
+from equifl.sim.federation import Federation
+from equifl.sim.world import data_options
+
+CHECKPOINT_SECONDS = 20.0
+
+OnRound = Callable[[int, list[dict[str, Any]]], bool]  # rounds played, their records -> whether to go on
+
+
+def choose_device(device: str) -> str:
+    """The device meant: auto is the GPU if there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: 'cuda' is not allowed; allowed: auto or cpu, because PyTorch finds no GPU here")
+    return device
+
+
+def load_data(config: Config, data_dir: Path | None, progress: Progress | None = None) -> Dataset:
+    """The data set that a configuration asks for."""
+    return load(config.data.name, data_dir=data_dir, progress=progress, **data_options(config))
+
+
+def run(config: Config, folder: RunFolder, dataset: Dataset, *, device: str, on_round: OnRound) -> bool:
+    """Play what is left of a run; whether it is finished.
+
+    Records are appended after every round, a checkpoint is written now and then. What was recorded after the last
+    checkpoint is dropped when the run goes on, and played again to the same bytes.
+    """
+    federation = Federation(config, dataset, device=device)
+    checkpoint = folder.load_checkpoint()
+    played = int(checkpoint["rounds_played"]) if checkpoint is not None else 0
+    folder.keep_before(played)
+    if checkpoint is not None:
+        rows = folder.rows()
+        federation.load_state(checkpoint, cohorts_of(rows))
+        on_round(played, rows)
+    saved = time.monotonic()
+    while federation.rounds_played < config.rounds:
+        records = federation.play()
+        folder.append(records)
+        go_on = on_round(federation.rounds_played, records)
+        finished = federation.rounds_played == config.rounds
+        if finished or not go_on or time.monotonic() - saved > CHECKPOINT_SECONDS:
+            folder.save_checkpoint(federation.state())
+            saved = time.monotonic()
+        if not go_on:
+            break
+    return federation.rounds_played == config.rounds
+
+
+def cohorts_of(rows: list[dict[str, Any]]) -> dict[tuple[str, int], list[Ints]]:
+    """The cohorts of each selector and seed, in the order of rounds."""
+    found: dict[tuple[str, int], list[Ints]] = {}
+    for row in rows:
+        found.setdefault((row["selector"], row["seed"]), []).append(np.array(row["cohort"], np.int64))
+    return found
+
+
+def made_with(device: str) -> dict[str, Any]:
+    """What a later reader needs to get the same numbers."""
+    versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
+    where = Path(__file__).parent
+    git = subprocess.run(["git", "-C", where, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "versions": versions | {"python": platform.python_version()},
+        "commit": git.stdout.strip() or None,
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+    }

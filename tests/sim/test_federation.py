@@ -1,0 +1,297 @@
+"""The round loop against Algorithm 1 written out, on data so small that every number can be had another way."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from equifl.config import Config
+from equifl.objectives import FacilityLocation
+from equifl.selectors import Uniform
+from equifl.signals import Ints, Signals
+from equifl.sim.data import Dataset
+from equifl.sim.federation import Federation
+from equifl.sim.models import make_module
+from equifl.sim.reference import Reference
+from equifl.sim.run import cohorts_of
+
+N, K = 6, 2
+
+
+class Scripted:
+    """Selects what the round says."""
+
+    needs = ("losses", "updates")
+    seen: list[Signals]
+
+    def __init__(self) -> None:
+        type(self).seen = []
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        type(self).seen.append(signals)
+        return np.array([(signals.round + i) % N for i in range(k)])
+
+
+def dataset() -> Dataset:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(110, 5)).astype(np.float32), rng.integers(0, 3, 110)
+    owners = np.repeat(np.arange(N), [5, 10, 15, 20, 20, 10])  # clients of unequal size
+    return Dataset("made up", x[:80], y[:80], x[80:], y[80:], 3, owners, np.arange(30) % N)
+
+
+def config(*overrides: str, selectors: dict[str, Any] | None = None) -> Config:
+    chosen = selectors or {"scripted": {"class": "tests.sim.test_federation:Scripted"}}
+    base = ["rounds=4", f"clients={N}", f"per_round={K}", "seeds=[3]", "evaluate_every=2", "train.model=logistic"]
+    data = ["data={name='digits',partition='natural'}", "train.steps=3", "train.batch_size=4", "train.lr=0.1"]
+    lines = [f"selectors={json_to_toml(chosen)}"]
+    return Config.load(None, [*base, *data, *lines, *overrides])
+
+
+def json_to_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {json_to_toml(inner)}" for name, inner in value.items()) + "}"
+    return json.dumps(value)
+
+
+def make(*overrides: str, selectors: dict[str, Any] | None = None) -> Federation:
+    return Federation(config(*overrides, selectors=selectors), dataset(), device="cpu")
+
+
+def reference() -> Reference:
+    return Reference(make_module("logistic", (5,), 3, {}).double(), dataset())
+
+
+def local_updates(federation: Federation, weights: torch.Tensor, clients: list[int], round: int) -> torch.Tensor:
+    world, slow = federation.lanes[0].world, reference()
+    rows = [slow.train(weights, world.batches(federation.sgd, round, client), federation.sgd)[0] for client in clients]
+    return weights.double() - torch.stack(rows)
+
+
+AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "mean": lambda sizes, losses: np.ones(len(sizes)),
+    "size": lambda sizes, losses: sizes,
+    "loss": lambda sizes, losses: losses**2.0,
+}
+
+
+@pytest.mark.parametrize("kind", AGGREGATES)
+def test_rounds_are_algorithm_1(kind: str) -> None:
+    federation = make(f"server.aggregate={kind}", "server.q=2.0", "server.lr=0.5")
+    weights = federation.models[0].clone().double()
+    slow, world = reference(), federation.lanes[0].world
+    for round in range(4):
+        clients = [(round + i) % N for i in range(K)]
+        record = federation.play()[0]
+        losses = np.array([slow.gradient(weights, world.partition.train[c])[0] for c in clients])
+        share = AGGREGATES[kind](world.sizes[clients], losses)
+        updates = local_updates(federation, weights, clients, round)
+        weights = weights - 0.5 * torch.from_numpy(share / share.sum()) @ updates
+        assert record["cohort"] == clients
+        torch.testing.assert_close(federation.models[0].double(), weights, rtol=1e-4, atol=1e-5)
+
+
+def test_epochs_of_clients_of_unequal_size() -> None:
+    federation = make("train={model='logistic', epochs=2, batch_size=4, lr=0.1}")
+    weights = federation.models[0].clone().double()
+    federation.play()
+    updates = local_updates(federation, weights, [0, 1], 0)
+    torch.testing.assert_close(federation.models[0].double(), weights - updates.mean(dim=0), rtol=1e-4, atol=1e-5)
+
+
+def test_stale_signals_are_those_of_who_took_part_last() -> None:
+    federation = make()
+    first = federation.models[0].clone()
+    expected = local_updates(federation, first, list(range(N)), -1) / (3 * 0.1)  # everyone is heard once before
+    for round in range(3):
+        model = federation.models[0].clone()
+        before = distances_of(expected)
+        federation.play()
+        seen: Any = Scripted.seen[-1].distances
+        np.testing.assert_allclose(seen, before, rtol=1e-3, atol=1e-4)
+        clients = [round % N, (round + 1) % N]
+        expected[clients] = local_updates(federation, model, clients, round) / (3 * 0.1)
+        torch.testing.assert_close(federation.updates[0].double(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_stale_losses_are_those_at_the_model_received() -> None:
+    federation = make()
+    slow, world = reference(), federation.lanes[0].world
+    expected = np.array([slow.gradient(federation.models[0], world.partition.train[c])[0] for c in range(N)])
+    for round in range(3):
+        model = federation.models[0].clone()
+        federation.play()
+        np.testing.assert_allclose(Scripted.seen[-1].losses, expected, rtol=1e-4)
+        for client in (round % N, (round + 1) % N):
+            expected[client] = slow.gradient(model, world.partition.train[client])[0]
+
+
+@pytest.mark.parametrize("examples", [None, 4])
+def test_fresh_signals_are_everyones_at_the_current_model(examples: int | None) -> None:
+    federation = make("signal=gradient", *([f"signal_examples={examples}"] if examples else []))
+    slow, world = reference(), federation.lanes[0].world
+    for _ in range(3):
+        asked = [world.signal_examples(client) for client in range(N)]
+        heard = [slow.gradient(federation.models[0], ids) for ids in asked]
+        federation.play()
+        np.testing.assert_allclose(Scripted.seen[-1].losses, [loss for loss, _ in heard], rtol=1e-4)
+        gradients = torch.stack([gradient for _, gradient in heard])
+        torch.testing.assert_close(federation.updates[0].double(), gradients, rtol=1e-3, atol=1e-5)
+        assert examples is None or all(len(ids) == examples for ids in asked)
+
+
+def distances_of(updates: torch.Tensor) -> np.ndarray:
+    return torch.cdist(updates, updates, compute_mode="donot_use_mm_for_euclid_dist").numpy()
+
+
+def test_everyone_in_a_world_sees_the_same_but_for_the_selection() -> None:
+    scripted = {"class": "tests.sim.test_federation:Scripted"}
+    federation = make("seeds=[3, 4]", "availability.dropout=0.3", selectors={"one": scripted, "other": scripted})
+    for _ in range(4):
+        federation.play()
+    one, apart, other, _ = federation.models  # one-3, one-4, other-3, other-4
+    assert torch.equal(one, other)
+    assert not torch.equal(one, apart)
+
+
+def test_who_is_offline_is_not_selected() -> None:
+    federation = make("availability.online=0.5", "rounds=30", "evaluate_every=30", selectors={"uniform": {}})
+    world = federation.lanes[0].world
+    sizes = []
+    for round in range(30):
+        cohort = federation.play()[0]["cohort"]
+        assert world.available(round)[cohort].all()
+        assert len(cohort) == min(K, world.available(round).sum())
+        sizes.append(int(world.available(round).sum()))
+    assert 1 < np.mean(sizes) < 5
+
+
+def test_without_anybody_the_model_stays() -> None:
+    federation = make("availability.online=1e-9")
+    before = federation.models.clone()
+    record = federation.play()[0]
+    assert record["cohort"] == []
+    assert record["local_loss"] is None
+    assert torch.equal(federation.models, before)
+
+
+def test_a_trace_says_who_is_online(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("1,1,0,0,0,0\n0,0,1,1,0,0\n0,0,0,0,1,1\n")
+    federation = make(f"availability.trace={trace}", selectors={"uniform": {}})
+    cohorts = [sorted(federation.play()[0]["cohort"]) for _ in range(4)]
+    assert cohorts == [[0, 1], [2, 3], [4, 5], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("1,0\n", "6 columns, not 2"),
+        ("1,0,1,0,2,0\n", "0 and 1 only"),
+        ("a,b\n", "cannot be"),
+    ],
+)
+def test_a_wrong_trace_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    if text is not None:
+        trace.write_text(text)
+    with pytest.raises(ValueError, match=f"availability.trace.*{message}"):
+        make(f"availability.trace={trace}")
+
+
+def test_who_drops_out_was_selected_but_is_not_heard() -> None:
+    federation = make("availability.dropout=0.5", "rounds=8")
+    world = federation.lanes[0].world
+    for round in range(8):
+        model, heard = federation.models[0].clone(), federation.updates[0].clone()
+        if round == 0:
+            heard = (local_updates(federation, model, list(range(N)), -1) / 0.3).float()
+        federation.play()
+        cohort = [(round + i) % N for i in range(K)]
+        stayed = [client for client in cohort if not world.drops_out(round)[client]]
+        changed = ~torch.isclose(federation.updates[0], heard, rtol=1e-3, atol=1e-4).all(dim=1)
+        assert set(torch.nonzero(changed).flatten().tolist()) <= set(stayed)
+        expected = model.double()
+        if stayed:
+            expected = expected - local_updates(federation, model, stayed, round).mean(dim=0)
+        torch.testing.assert_close(federation.models[0].double(), expected, rtol=1e-4, atol=1e-5)
+    assert federation.lanes[0].store.signals(8).times_selected.sum() == 8 * K
+
+
+def test_the_evaluated_model_is_the_mean_of_the_last() -> None:
+    federation = make("server.average_last=3", "evaluate_every=1", "rounds=5")
+    models = [federation.models[0].clone()]
+    slow = reference()
+    for _ in range(5):
+        record = federation.play()[0]
+        models.append(federation.models[0].clone())
+        mean = torch.stack(models[-3:]).double().mean(dim=0)
+        correct = slow.correct(mean)
+        tests = federation.lanes[0].world.partition.test
+        assert record["client_accuracy"] == [round(100 * float(correct[ids].mean()), 4) for ids in tests]
+        assert record["accuracy"] == pytest.approx(100 * correct.mean())
+
+
+def test_a_record_says_what_the_objective_was_worth() -> None:
+    federation = make(selectors={"subtrunc": {"lam": 1e6, "b": 0.5}, "uniform": {}})
+    records = federation.play()
+    selector: Any = federation.lanes[0].selector
+    assert set(records[0]["objective"]) == {"G", "H"}
+    assert records[0]["objective"]["H"] == pytest.approx(1e6 * 0.5)
+    assert records[0]["saturated_at"] == 1  # the loss of three classes at the start is ln 3: ln(1 + 1.1) = 0.74
+    assert "objective" not in records[1]
+    federation = make(selectors={"divfl": {}, "unionfl": {"inner": {"class": "subtrunc", "lam": 0.0}}})
+    records = federation.play()
+    assert set(records[0]["objective"]) == {"G"}
+    assert set(records[1]["objective"]) == {"G", "H", "g"}
+    assert records[1]["saturated_at"] is None
+    assert isinstance(selector.objective(Signals(losses=np.ones(2), updates=np.eye(2))).parts[0], FacilityLocation)
+
+
+@pytest.mark.parametrize(
+    ("signal", "first", "later"),
+    [
+        # P = 18 weights, 4 bytes each. First round: everyone is introduced (6 models down; 6 updates and 6 losses up).
+        ("update", ((2 + 6) * 72, (2 + 6) * 72 + (2 + 6) * 4), (2 * 72, 2 * 72 + 2 * 4)),
+        # Everyone is asked every round; the cohort has the model already.
+        ("gradient", (6 * 72, 2 * 72 + 6 * 72 + 6 * 4), (6 * 72, 2 * 72 + 6 * 72 + 6 * 4)),
+    ],
+)
+def test_bytes_count_what_the_signals_cost(signal: str, first: tuple[int, int], later: tuple[int, int]) -> None:
+    federation = make(f"signal={signal}", selectors={"subtrunc": {}, "uniform": {}})
+    for expected in (first, later, later):
+        fair, uniform = federation.play()
+        assert (fair["bytes_down"], fair["bytes_up"]) == expected
+        assert (uniform["bytes_down"], uniform["bytes_up"]) == (2 * 72, 2 * 72)
+
+
+@pytest.mark.parametrize("signal", ["update", "gradient"])
+def test_a_run_goes_on_to_the_same_bytes(signal: str) -> None:
+    options = (f"signal={signal}", "seeds=[0,1]", "rounds=6", "server.average_last=2", "availability.online=0.8")
+    six: dict[str, Any] = {name: {} for name in ("uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota")}
+    unbroken = make(*options, selectors=six)
+    expected = [json.dumps(record) for _ in range(6) for record in unbroken.play()]
+    found: list[str] = []
+    state = None
+    for _ in range(6):  # a new federation every round
+        federation = make(*options, selectors=six)
+        if state is not None:
+            federation.load_state(state, cohorts_of([json.loads(line) for line in found]))
+        found += [json.dumps(record) for record in federation.play()]
+        state = {name: array.copy() for name, array in federation.state().items()}
+    assert found == expected
+
+
+def test_selectors_of_ones_own_need_not_say_what_they_need() -> None:
+    class Plain:
+        def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+            return Uniform().select(signals, k, rng=rng)
+
+    federation = make()
+    federation.lanes[0].selector = Plain()
+    assert federation.lanes[0].needs == {"losses", "updates"}
+    assert len(federation.play()[0]["cohort"]) == K

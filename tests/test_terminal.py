@@ -1,0 +1,204 @@
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from equifl import terminal
+from equifl.config import SELECTORS, Config
+from equifl.report.table import MEASURES, Cell, Table
+from equifl.terminal import Downloads, Watch, draw_table
+
+NAN = float("nan")
+CONFIG = Config(rounds=40, seeds=(0, 1), selectors={"uniform": {}, "rota": {}})
+
+
+def drawn(table: Table, width: int = 80, **options: Any) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), **options)
+    console.print(draw_table(table))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def table_of(cell: Cell, names: list[str], baseline: str | None = "uniform", seeds: int = 5) -> Table:
+    """The same cell everywhere, but for the baseline, which has no difference to itself."""
+    own = {name: replace(cell, difference=None) if name in (baseline, None) else cell for name in names}
+    return Table(60, seeds, baseline, {name: {m.title: found for m in MEASURES} for name, found in own.items()})
+
+
+def evaluated(selector: str, seed: int, accuracy: float, dissimilarity: float) -> dict[str, Any]:
+    return {"selector": selector, "seed": seed, "accuracy": accuracy, "dissimilarity": dissimilarity}
+
+
+USUAL = Cell(83.25, 2.5, (-1.25, 0.5), False)
+TWO_SEEDS = Cell(99.94, 118.25, (-99.94, 120.5), True)  # hardly anything known: as wide as it gets
+
+
+@pytest.mark.parametrize(
+    ("points", "loss", "gini"),
+    [
+        (USUAL, Cell(0.75, 0.25, (0.5, 0.25), False), Cell(0.25, 0.125, (-0.5, 0.25), True)),
+        (TWO_SEEDS, Cell(12.25, 45.75, (-12.25, 45.75), False), Cell(0.25, 9.5, (0.5, 9.5), False)),
+    ],
+)
+def test_six_selectors_fit_into_80_columns_with_every_name_and_number_whole(
+    points: Cell, loss: Cell, gini: Cell
+) -> None:
+    table = table_of(points, list(SELECTORS))
+    for name, cells in table.cells.items():
+        for title, cell in (("local loss", loss), ("Gini", gini)):
+            cells[title] = replace(cell, difference=None) if name == "uniform" else cell
+    lines = drawn(table)
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert not any("…" in line for line in lines)
+    assert all(measure.title in lines[0] for measure in MEASURES)
+    figures, differences = [], []
+    for cell, digits in zip([points] * 3 + [loss, gini], [1, 1, 1, 2, 2], strict=True):
+        figures.append(f"{cell.mean:.{digits}f}±{cell.half_width:.{digits}f}")
+        assert cell.difference is not None
+        differences += [f"{cell.difference[0]:+.{digits}f}"] + ["*"] * cell.differs
+    expected = [["uniform", *figures]]  # the others have a second line, with the difference to it
+    for name in list(SELECTORS)[1:]:
+        expected += [[name, *figures], differences]
+    assert [line.split() for line in lines[2 : 2 + len(expected)]] == expected  # below the heading and its rule
+    assert lines[2 + len(expected)].startswith("mean ± 95 % interval")
+
+
+def test_a_star_marks_what_the_interval_tells_from_zero() -> None:
+    for cell, marked in ((Cell(5.0, 1.0, (2.0, 1.9), False), 5), (Cell(5.0, 1.0, (2.0, 2.1), False), 0)):
+        lines = drawn(table_of(cell, ["uniform", "rota"]))
+        assert lines[2].startswith("uniform")
+        assert lines[3].startswith("rota")
+        assert lines[4].count("*") == marked
+        assert lines[4].replace("*", "").split() == ["+2.0"] * 3 + ["+2.00"] * 2
+
+
+def test_the_caption_says_what_the_table_means() -> None:
+    def caption(*table: Any) -> str:
+        return " ".join(" ".join(drawn(table_of(*table), width=200)[3:]).split())
+
+    cell = Cell(5.0, 1.0, None, False)
+    told = "mean ± 95 % interval over 5 seeds after 60 rounds; bold = best"
+    assert caption(cell, ["uniform"]) == f"{told}; below, the difference to uniform, * where its interval excludes 0"
+    assert caption(cell, ["rota"], None) == told
+    assert caption(cell, ["rota"], None, 1) == "one seed after 60 rounds; bold = best"
+
+
+def test_the_best_is_bold() -> None:
+    for best in (False, True):
+        lines = drawn(table_of(Cell(5.0, 1.0, None, best), ["rota"]), force_terminal=True, color_system="standard")
+        assert [line.count("\x1b[1m5.0±1.0") for line in lines if "rota" in line] == [3 * best]
+
+
+def test_what_is_not_known_leaves_no_nan_behind() -> None:
+    one_seed = drawn(table_of(Cell(5.0, NAN, (2.0, NAN), False), ["uniform", "rota"], seeds=1))
+    assert one_seed[2].split() == ["uniform", "5.0", "5.0", "5.0", "5.00", "5.00"]
+    assert one_seed[4].split() == ["+2.0", "+2.0", "+2.0", "+2.00", "+2.00"]
+    nobody = drawn(table_of(Cell(NAN, NAN, (NAN, NAN), False), ["uniform", "rota"]))
+    assert nobody[3].split() == ["rota", "-", "-", "-", "-", "-"]
+    assert nobody[4].startswith("mean")
+
+
+def test_a_loss_through_the_roof_does_not_take_the_table_with_it() -> None:
+    table = table_of(Cell(83.25, 2.5, (1.0, 0.5), False), list(SELECTORS))
+    table.cells["power_of_choice"]["local loss"] = Cell(3.26e28, NAN, (3.26e28, NAN), False)
+    lines = drawn(table)
+    assert "3e+28" in lines[3].split()
+    assert "+3e+28" in lines[4].split()
+    assert all(name in "\n".join(lines) for name in SELECTORS)
+
+
+def test_a_long_name_goes_on_below_and_no_number_is_cut() -> None:
+    name = "my_selector_with_[brackets]_and_a_name_that_is_longer_than_all_the_others"
+    cell = Cell(83.25, 2.5, None, False)
+    lines = drawn(table_of(cell, [name]))
+    assert name in "".join(line.split()[0] for line in lines[2:] if not line.startswith("mean"))
+    assert lines[2].split()[1:] == ["83.2±2.5"] * 3 + ["83.25±2.50"] * 2
+
+
+class Screen:
+    """What is shown on standard error, and a clock that goes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, terminal_there: bool) -> None:
+        self.file, self.now = io.StringIO(), 1000.0
+        monkeypatch.setattr(terminal, "errors", Console(file=self.file, width=80, force_terminal=terminal_there))
+        monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    @property
+    def lines(self) -> list[str]:
+        return self.file.getvalue().splitlines()
+
+
+def test_without_a_terminal_progress_is_a_plain_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        for played in range(1, 41):
+            rows = [evaluated(name, seed, 50.0 + played + seed, 8.0) for name in CONFIG.selectors for seed in (0, 1)]
+            watch.show(played, rows if played % 5 == 0 else [{"selector": "rota", "seed": 0}])
+            screen.now += 1.0
+    assert screen.lines == [
+        "digits: 2 selectors x 2 seeds on cpu",
+        "round 1/40",
+        "round 11/40, 29 s left; uniform 60.5 / 8.0, rota 60.5 / 8.0",
+        "round 21/40, 19 s left; uniform 70.5 / 8.0, rota 70.5 / 8.0",
+        "round 31/40, 9 s left; uniform 80.5 / 8.0, rota 80.5 / 8.0",
+        "round 40/40; uniform 90.5 / 8.0, rota 90.5 / 8.0",
+    ]
+
+
+def test_the_time_left_counts_from_where_a_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        screen.now += 100  # to get ready
+        watch.show(30, [evaluated("rota", 0, 70.0, 9.0)])
+        screen.now += 20
+        watch.show(32, [])
+    assert screen.lines[1:] == ["round 30/40; rota 70.0 / 9.0", "round 32/40, 80 s left; rota 70.0 / 9.0"]
+
+
+def test_a_long_line_stays_one_line_and_names_keep_their_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    names = [f"[bold]selector_number_{i}" for i in range(20)]
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        watch.show(1, [evaluated(name, 0, 70.0, 9.0) for name in names])
+    assert screen.lines[1:] == ["round 1/40; " + ", ".join(f"{name} 70.0 / 9.0" for name in names)]
+
+
+@pytest.mark.parametrize("terminal_there", [False, True])
+def test_silence_is_silent(monkeypatch: pytest.MonkeyPatch, terminal_there: bool) -> None:
+    screen = Screen(monkeypatch, terminal_there=terminal_there)
+    with Downloads(silent=True) as downloads:
+        downloads.progress("some.gz", 5, 10)
+    with Watch(CONFIG, "cpu", silent=True) as watch:
+        watch.show(1, [evaluated("rota", 0, 70.0, 9.0)])
+        watch.show(40, [evaluated("rota", 0, 70.0, 9.0)])
+    assert screen.file.getvalue() == ""
+
+
+def test_on_a_terminal_there_is_a_bar_with_the_latest_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=True)
+    with Downloads(silent=False) as downloads:
+        downloads.progress("some.gz", 5, None)
+        downloads.progress("some.gz", 10, 10)
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        watch.show(10, [evaluated("[mine]", 0, 70.0, 9.0), evaluated("[mine]", 1, 71.0, 8.0)])
+    shown = screen.file.getvalue()
+    for text in (
+        "some.gz",
+        "10/10 bytes",
+        "digits: 2 selectors x 2 seeds on cpu",
+        "10/40 rounds",
+        "[mine] 70.5 / 8.5",
+    ):
+        assert text in shown
+    assert "round 10/40" not in shown
+
+
+def test_without_a_terminal_downloads_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Downloads(silent=False) as downloads:
+        downloads.progress("some.gz", 5, 10)
+    assert screen.file.getvalue() == ""
