@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
+from inspect import signature
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -69,7 +73,7 @@ def integers(field: str, values: ArrayLike) -> NDArray[np.int64]:
     if array.dtype.kind not in "iu":
         floats = numbers(field, values, np.float64) if array.dtype.kind == "f" else None
         whole = floats is not None and bool(np.all(np.isfinite(floats) & (floats == np.round(floats))))
-        require(field, values, whole, "integers")
+        require(field, _shortly(array), whole, "integers")
     return array.astype(np.int64, copy=False)
 
 
@@ -78,3 +82,33 @@ def shaped(field: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[A
     if array.shape != shape:
         raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: {shape}")
     return array
+
+
+def keywords(function: Callable[..., object]) -> tuple[str, ...]:
+    """The names that a function takes by keyword only."""
+    return tuple(p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
+
+
+def known(what: str, given: Collection[str], names: Collection[str]) -> None:
+    """Refuse a name that is not among `names`, and say which was probably meant.
+
+    >>> known("data set", ["minst"], ["digits", "mnist"])
+    Traceback (most recent call last):
+    ValueError: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist
+    """
+    for name in given:
+        if name not in names:
+            near = get_close_matches(str(name), names, n=1)
+            hint = f" did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{what}: {name!r} is not known;{hint} allowed: {', '.join(names) or 'none'}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it can be compared with numbers; True and "0.5" are none here."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _shortly(values: NDArray[Any]) -> str:
+    """Enough of an array to recognise it, on one line."""
+    few = ", ".join(str(value) for value in values.ravel()[:3].tolist())
+    return f"[{few}, ...]" if values.size > 3 else f"[{few}]"

@@ -5,19 +5,16 @@ from __future__ import annotations
 import gzip
 import zipfile
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
-from inspect import signature
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl.checks import integer, integers, numbers, require, shaped
+from equifl.checks import integer, integers, is_number, keywords, known, numbers, require, shaped
 from equifl.signals import Bools, Ints
 from equifl.sim.download import SOURCES, Progress, get, locate
 
@@ -113,30 +110,6 @@ def options_of(name: str) -> tuple[str, ...]:
     """The options that `load` takes for this data set."""
     known("data set", [name], NAMES)
     return keywords(_CATALOGUE[name][-1])
-
-
-def keywords(function: Callable[..., object]) -> tuple[str, ...]:
-    """The names that a function takes by keyword only."""
-    return tuple(p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
-
-
-def known(what: str, given: Collection[str], names: Collection[str]) -> None:
-    """Refuse a name that is not among `names`, and say which was probably meant.
-
-    >>> known("data set", ["minst"], ["digits", "mnist"])
-    Traceback (most recent call last):
-    ValueError: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist
-    """
-    for name in given:
-        if name not in names:
-            near = get_close_matches(str(name), names, n=1)
-            hint = f" did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{what}: {name!r} is not known;{hint} allowed: {', '.join(names) or 'none'}")
-
-
-def is_number(value: object) -> bool:
-    """Whether it can be compared with numbers; True and "0.5" are none here."""
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _digits() -> Dataset:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from equifl.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes
-from equifl.objectives import Scaled, SetFunction, Truncated, explain, terms
 from equifl.selectors import Selector
-from equifl.selectors.rules import HasObjective, needs
-from equifl.signals import Floats, Ints, Signals
+from equifl.selectors.explanation import explanation
+from equifl.selectors.rules import needs
+from equifl.signals import Floats, Ints
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd, distances
 from equifl.sim.models import StackedModel, make_module
@@ -109,7 +109,7 @@ class Federation:
             lane.cohorts.append(cohort)
             cohorts.append(cohort)
             record = {"round": round, "selector": lane.name, "seed": lane.world.seed, "cohort": cohort.tolist()}
-            records.append(record | _objective(lane.selector, signals, cohort))
+            records.append(record | explanation(lane.selector, signals, cohort))
         return cohorts, records
 
     def _train_locally(self, round: int, cohorts: list[Ints], records: list[dict[str, Any]]) -> list[Replies]:
@@ -268,27 +268,6 @@ class Replies:
     updates: Tensor
     losses: Floats
     sizes: Floats
-
-
-def _objective(selector: Selector, signals: Signals, cohort: Ints) -> dict[str, Any]:
-    """What the cohort is worth, term by term, and the pick (from 1) with which H was saturated."""
-    if not isinstance(selector, HasObjective) or not len(cohort):
-        return {}
-    function = selector.objective(signals)
-    table = explain(function, cohort)
-    values = {_term_name(term): float(total) for term, total in zip(terms(function), table.sum(axis=0), strict=True)}
-    found: dict[str, Any] = {"objective": values}
-    for column, term in enumerate(terms(function)):
-        if isinstance(term, Scaled) and isinstance(term.function, Truncated):
-            full = np.flatnonzero(np.cumsum(table[:, column]) >= term.factor * term.function.b * (1 - 1e-9))
-            found["saturated_at"] = int(full[0]) + 1 if len(full) and term.factor else None
-    return found
-
-
-def _term_name(term: SetFunction) -> str:
-    """G, H and g of the paper."""
-    inner = term.function if isinstance(term, Scaled) else term
-    return {"FacilityLocation": "G", "Truncated": "H", "Modular": "g"}.get(type(inner).__name__, type(inner).__name__)
 
 
 def _pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.checks import integer, require
+from equifl.checks import integer, is_number, keywords, known, require
 from equifl.signals import Ints
-from equifl.sim.data import Dataset, is_number, keywords, known
+from equifl.sim.data import Dataset
 
 _NOBODY = -1
 _LEAST = 10  # training examples that `sizes="lognormal"` leaves a client

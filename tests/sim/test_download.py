@@ -34,12 +34,16 @@ def put_tiny(folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-class Quiet(SimpleHTTPRequestHandler):
+class Quiet(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
 
-class Broken(BaseHTTPRequestHandler):
+class Folder(Quiet, SimpleHTTPRequestHandler):
+    """Serves the files of a folder."""
+
+
+class Broken(Quiet):
     """Promises more than it sends."""
 
     def do_GET(self) -> None:
@@ -48,30 +52,21 @@ class Broken(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"only this")
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-class Garbled(BaseHTTPRequestHandler):
+class Garbled(Quiet):
     """Does not speak HTTP."""
 
     def do_GET(self) -> None:
         self.wfile.write(b"220 mail server\r\n")
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-class Unmeasured(BaseHTTPRequestHandler):
+class Unmeasured(Quiet):
     """Does not say how much it sends."""
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
         self.wfile.write(CONTENT[self.path.rpartition("/")[2]])
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 class Servers:
@@ -105,7 +100,7 @@ def servers() -> Iterator[Servers]:
 def good(servers: Servers, tmp_path: Path) -> str:
     """The address of a server that has the tiny data set."""
     put_tiny(tmp_path / "published")
-    return servers.start(partial(Quiet, directory=tmp_path / "published"))
+    return servers.start(partial(Folder, directory=tmp_path / "published"))
 
 
 def published_at(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -314,7 +309,7 @@ def test_a_member_that_is_not_the_published_one_is_not_kept(
 def test_a_data_set_is_loaded_over_the_network(
     servers: Servers, real_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    address = servers.start(partial(Quiet, directory=real_data / "heart-disease"))
+    address = servers.start(partial(Folder, directory=real_data / "heart-disease"))
     monkeypatch.setitem(SOURCES, "heart-disease", replace(SOURCES["heart-disease"], addresses=(address,)))
     downloaded = load("heart-disease", data_dir=tmp_path)
     np.testing.assert_array_equal(downloaded.x_train, load("heart-disease", data_dir=real_data).x_train)
