@@ -19,10 +19,12 @@ import click
 
 from equifl import __version__
 from equifl.config import SELECTORS, Config
+from equifl.paper import runs as paper_runs
+from equifl.paper import tables
 from equifl.records import RunFolder
 from equifl.report.table import make_table
 from equifl.selectors.rules import needs
-from equifl.terminal import Downloads, Watch, console, draw_table
+from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table
 
 
 class OneLine(click.Group):
@@ -69,12 +71,14 @@ def run(
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
     settings = Config.load(config, overrides)
     from equifl.sim import run as simulation  # torch takes a second; a wrong key should not wait for it
+    from equifl.sim.federation import Federation
 
     device = simulation.choose_device(device)
     silent = quiet or as_json
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
     with Downloads(silent) as downloads:
         dataset = simulation.load_data(settings, data_dir, downloads.progress)
+    federation = Federation(settings, dataset, device=device)  # what cannot work leaves no folder behind
     with RunFolder.open(path, settings.as_dict(), simulation.made_with(device)) as folder:
         with _stop_requests() as stopped, Watch(settings, device, silent) as watch:
 
@@ -82,7 +86,7 @@ def run(
                 watch.show(played, rows)
                 return not stopped
 
-            finished = simulation.run(settings, folder, dataset, device=device, on_round=on_round)
+            finished = simulation.run(federation, folder, on_round=on_round)
         rows = folder.rows()
     if not finished:
         again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
@@ -113,6 +117,44 @@ def _stop_requests() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@main.command()
+@click.argument("table", type=click.Choice([*tables.titles(), "all"]))
+@click.option("--data", "names", type=click.Choice(tables.DATA), multiple=True, help="Default: both.")
+@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Seeds 0 to N-1.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("results/paper"), show_default=True)
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Where data sets are (else $EQUIFL_DATA, the cache)."
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+def reproduce(table: str, names: tuple[str, ...], seeds: int, out: Path, data_dir: Path | None, device: str) -> None:
+    """The paper's tables again: run what is missing, print its figures beside ours, and judge its claims.
+
+    Finished runs are kept in OUT/DATA.json and never run twice; what is under way, in OUT/work.
+    """
+    wanted = tables.titles() if table == "all" else [table]
+    for data_name in names or tables.DATA:
+        results = paper_runs.Results.read(out / f"{data_name}.json")
+        needed = paper_runs.selectors_for(wanted, data_name)
+        if results.missing(needed, range(seeds)):
+            from equifl.sim import run as simulation
+
+            chosen = simulation.choose_device(device)
+            simulation.load_data(
+                tables.configuration(data_name, needed, range(seeds)), data_dir
+            )  # fail early, and once
+            work = out / "work"
+            paper_runs.run_missing(
+                results, needed, range(seeds), data=data_name, work=work, device=chosen, data_dir=data_dir
+            )
+        for title in wanted:
+            console.print(draw_paper_table(title, data_name, results.finals(), range(seeds)))
+        for verdict in paper_runs.verdicts(wanted, data_name, results.finals(), range(seeds)):
+            console.print(
+                f"{verdict.claim.text}: [bold]{verdict.word}[/bold] ({verdict.mean:+.2f} ±{verdict.half_width:.2f})"
+            )
+        console.print(f"{data_name}: runs took {results.seconds:.0f} s on {results.made_with.get('device')}\n")
 
 
 @main.command()

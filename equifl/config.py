@@ -156,7 +156,11 @@ class Config:
         require("signal_examples", examples, examples is None or examples >= 1, "1 or more")
         require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
         for name, options in self.selectors.items():
-            make_selector(name, options)
+            candidates = getattr(make_selector(name, options), "candidates", None)
+            enough = not isinstance(candidates, int) or candidates >= self.per_round
+            require(
+                f"selectors.{name}.candidates", candidates, enough, f"at least per_round, which is {self.per_round}"
+            )
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -170,6 +174,11 @@ class Config:
             _override(table, override)
         if table["data"] is untold and untold.get("partition", "classes") == "classes":
             untold.setdefault("classes_per_client", 2)  # which no other partition takes
+        return _build(cls, table, "")
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Config:
+        """From a table as TOML gives it."""
         return _build(cls, table, "")
 
     def as_dict(self) -> dict[str, Any]:

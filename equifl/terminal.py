@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +15,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from equifl.config import Config
+from equifl.metrics import interval
+from equifl.paper.tables import rows
 from equifl.report.table import MEASURES, Cell, Measure, Table, final_rows
 
 console = Console()
@@ -114,6 +117,27 @@ def draw_table(table: Table) -> RichTable:
         drawn.add_column(measure.title, justify="right", no_wrap=True)
     for name, cells in table.cells.items():
         drawn.add_row(Text(name), *(_cell(cells[measure.title], measure) for measure in MEASURES))
+    return drawn
+
+
+def draw_paper_table(
+    title: str, data: str, finals: Mapping[str, Mapping[int, Mapping[str, float]]], seeds: Sequence[int]
+) -> RichTable:
+    """A table of the paper in its own layout, its figures (mean ± deviation) beside ours (mean ± 95 % interval)."""
+    lines = rows(title, data)
+    measures = list(lines[0].printed)
+    drawn = RichTable(title=f"{title}, {data}, {len(seeds)} seeds", box=box.SIMPLE_HEAD, title_justify="left")
+    drawn.add_column("")
+    for measure in measures:
+        drawn.add_column(f"{measure}\npaper", justify="right", no_wrap=True)
+        drawn.add_column("\nours", justify="right", no_wrap=True)
+    for line in lines:
+        cells = []
+        for measure in measures:
+            mean, half_width = interval([finals[line.selector][seed][measure] for seed in seeds])
+            printed = line.printed.get(measure)
+            cells += [f"{printed[0]:.2f} ±{printed[1]:.2f}" if printed else "", f"{mean:.2f} ±{half_width:.2f}"]
+        drawn.add_row(line.title, *cells)
     return drawn
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from equifl.checks import require
+from equifl.checks import known
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # file name, bytes done, bytes in all if known
 
@@ -136,7 +136,7 @@ def get(name: str, data_dir: Path | None = None, progress: Progress | None = Non
 
 
 def _source(name: str) -> Source:
-    require("name", name, name in SOURCES, f"{', '.join(SOURCES)} (the others have no files)")
+    known("data set with files", [name], SOURCES)
     return SOURCES[name]
 
 

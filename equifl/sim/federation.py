@@ -143,7 +143,17 @@ class Federation:
                 made[world.seed, client] = world.batches(self.sgd, round, client)
         batches = [made[self.lanes[lane].world.seed, client] for lane, client in _pairs(owner, clients)]
         trained = self.engine.train(weights, _stack(batches), self.sgd)
+        self._require_finite(trained.last_loss + trained.weights.sum(dim=1), owner, clients)
         return LocalUpdates(weights - trained.weights, trained.last_loss, trained.steps * self.sgd.lr)
+
+    def _require_finite(self, numbers: Tensor, owner: Ints, clients: Ints) -> None:
+        """Nothing is learnt from what is no number: stop, and say whose it was."""
+        wrong = np.flatnonzero(~torch.isfinite(numbers).cpu().numpy())
+        if len(wrong):
+            lane = self.lanes[owner[wrong[0]]]
+            who = ", ".join(map(str, clients[wrong[owner[wrong] == owner[wrong[0]]]][:5]))
+            where = f"round {self.rounds_played}, {lane.name}, seed {lane.world.seed}"
+            raise ValueError(f"{where}: the losses or weights of clients {who} are not finite; try a smaller train.lr")
 
     def _losses_heard(self, owner: Ints, clients: Ints, received: Tensor) -> Floats:
         """(M,) each client's loss at the model it received, where anybody looks at it; else nan."""
@@ -183,6 +193,7 @@ class Federation:
                 self.updates[self._informed.index(i)] = gradients
             else:
                 losses = self.engine.losses(weights, examples)
+            self._require_finite(losses, np.full(self.config.clients, i), np.arange(self.config.clients))
             lane.store.observe(np.arange(self.config.clients), losses=losses.cpu().numpy())
 
     def _introduce_everyone(self) -> None:

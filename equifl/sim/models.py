@@ -103,7 +103,8 @@ class StackedModel:
 def _stackable(layer: nn.Module) -> bool:
     """Whether the stacked form below does all that this layer does."""
     if type(layer) is nn.Conv2d:
-        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
+        plain = layer.groups == 1 and layer.dilation == (1, 1) and not isinstance(layer.padding, str)
+        return plain and layer.padding_mode == "zeros" and layer.bias is not None
     if type(layer) is nn.Linear:
         return layer.bias is not None
     if type(layer) is nn.Flatten:
@@ -137,32 +138,57 @@ def _mapped(module: nn.Module) -> Forward:
 
 
 def _layered(layers: list[nn.Module]) -> Forward:
-    """Convolutions of all copies as one grouped convolution, linear layers as one batched product.
+    """Layer by layer for all copies at once: linear layers as one batched product, convolutions as suits the device.
 
-    Images travel as (B, M * channels, H, W) with channels last in memory, which is what makes grouped convolution
-    fast on a CPU; vectors as (M, B, features).
+    On a CPU a grouped convolution over images (B, M * channels, H, W) with channels last in memory is fastest, on a
+    GPU a batched product with the image patches of (M, B, channels, H, W).
     """
     whole = nn.Sequential(*layers)
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
-        copies, batch = inputs.shape[:2]
+        copies = len(inputs)
+        patches = inputs.is_cuda
         left = _split(weights, whole)
-        x, images = inputs, inputs.dim() == 5
-        if images:
-            x = x.transpose(0, 1).reshape(batch, -1, *inputs.shape[3:]).contiguous(memory_format=torch.channels_last)
+        x = inputs if patches or inputs.dim() != 5 else _side_by_side(inputs)
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
-                weight, bias = left.pop(0).flatten(0, 1), left.pop(0).flatten()
-                x = nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, copies)
-            elif isinstance(layer, nn.Flatten):
-                if images:
-                    x = x.reshape(batch, copies, -1, *x.shape[2:]).transpose(0, 1)
-                x, images = x.flatten(2), False
+                convolve = _convolve_patches if patches else _convolve_grouped
+                x = convolve(x, left.pop(0), left.pop(0), layer)
             elif isinstance(layer, nn.Linear):
-                weight, bias = left.pop(0), left.pop(0)
-                x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+                x = torch.baddbmm(left.pop(1).unsqueeze(1), x, left.pop(0).transpose(1, 2))
+            elif isinstance(layer, nn.Flatten):
+                x = (x if patches or x.dim() != 4 else _apart(x, copies)).flatten(2)
+            elif patches and isinstance(layer, nn.MaxPool2d):
+                x = layer(x.flatten(0, 1)).unflatten(0, (copies, -1))
             else:
                 x = layer(x)
         return x
 
     return forward
+
+
+def _side_by_side(images: Tensor) -> Tensor:
+    """(M, B, channels, H, W) -> (B, M * channels, H, W), channels last in memory."""
+    joined = images.transpose(0, 1).flatten(1, 2)
+    return joined.contiguous(memory_format=torch.channels_last)
+
+
+def _apart(images: Tensor, copies: int) -> Tensor:
+    """And back."""
+    return images.reshape(len(images), copies, -1, *images.shape[2:]).transpose(0, 1)
+
+
+def _convolve_grouped(x: Tensor, weight: Tensor, bias: Tensor, layer: nn.Conv2d) -> Tensor:
+    weight, bias, groups = weight.flatten(0, 1), bias.flatten(), len(weight)
+    return nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, groups)
+
+
+def _convolve_patches(x: Tensor, weight: Tensor, bias: Tensor, layer: nn.Conv2d) -> Tensor:
+    """Every patch of every image as a row, times the kernels of its copy."""
+    high, wide = (int(n) for n in layer.padding)
+    x = nn.functional.pad(x, (wide, wide, high, high)) if high or wide else x
+    windows = x.unfold(3, layer.kernel_size[0], layer.stride[0]).unfold(4, layer.kernel_size[1], layer.stride[1])
+    copies, batch, _, rows, columns = windows.shape[:5]
+    patches = windows.permute(0, 1, 3, 4, 2, 5, 6).reshape(copies, batch * rows * columns, -1)
+    out = torch.baddbmm(bias.unsqueeze(1), patches, weight.flatten(2).transpose(1, 2))
+    return out.view(copies, batch, rows, columns, -1).permute(0, 1, 4, 2, 3)

@@ -40,13 +40,13 @@ def load_data(config: Config, data_dir: Path | None, progress: Progress | None =
     return load(config.data.name, data_dir=data_dir, progress=progress, **data_options(config))
 
 
-def run(config: Config, folder: RunFolder, dataset: Dataset, *, device: str, on_round: OnRound) -> bool:
+def run(federation: Federation, folder: RunFolder, *, on_round: OnRound) -> bool:
     """Play what is left of a run; whether it is finished.
 
     Records are appended after every round, a checkpoint is written now and then. What was recorded after the last
     checkpoint is dropped when the run goes on, and played again to the same bytes.
     """
-    federation = Federation(config, dataset, device=device)
+    config = federation.config
     checkpoint = folder.load_checkpoint()
     played = int(checkpoint["rounds_played"]) if checkpoint is not None else 0
     folder.keep_before(played)

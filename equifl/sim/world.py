@@ -35,7 +35,10 @@ class World:
     def make(cls, config: Config, dataset: Dataset, seed: int) -> World:
         """Divide the data as the configuration says."""
         rng = np.random.default_rng([seed, STREAMS.index("partition")])
-        partition = split(config.data.partition, dataset, config.clients, rng=rng, **partition_options(config))
+        try:
+            partition = split(config.data.partition, dataset, config.clients, rng=rng, **partition_options(config))
+        except ValueError as error:
+            raise ValueError(f"data: {error}") from None
         sizes = np.array([len(ids) for ids in partition.train], np.float64)
         trace = None if config.availability.trace is None else read_trace(config.availability.trace, config.clients)
         return cls(seed, partition, sizes, config.availability, trace, config.signal_examples)

@@ -295,3 +295,16 @@ def test_selectors_of_ones_own_need_not_say_what_they_need() -> None:
     federation.lanes[0].selector = Plain()
     assert federation.lanes[0].needs == {"losses", "updates"}
     assert len(federation.play()[0]["cohort"]) == K
+
+
+@pytest.mark.parametrize("signal", ["update", "gradient"])
+def test_training_that_runs_away_is_stopped_and_says_whose_it_was(signal: str) -> None:
+    federation = make(f"signal={signal}", "train.lr=1e38", selectors={"uniform": {}, "divfl": {}})
+    message = r"round \d, \w+, seed 3: the losses or weights of clients \d.* not finite; try a smaller"
+    with pytest.raises(ValueError, match=message):
+        [federation.play() for _ in range(4)]
+
+
+def test_a_partition_that_cannot_be_is_refused_by_its_section() -> None:
+    with pytest.raises(ValueError, match="data: natural option: 'alpha' is not known"):
+        make("data.alpha=0.5")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from equifl.sim.models import StackedModel, _layered, _mapped, lenet, make_module
+from equifl.sim.models import StackedModel, _convolve_patches, _layered, _mapped, lenet, make_module
 
 
 @pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 44_426), ((3, 32, 32), 62_006), ((1, 8, 8), 19_754)])
@@ -22,7 +22,7 @@ STACKS: list[Any] = [
     make_module("mlp", (1, 8, 8), 10, {}),
     make_module("logistic", (60,), 10, {}),
     nn.Sequential(
-        nn.Conv2d(1, 4, 3, stride=2, dilation=2), nn.MaxPool2d(2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)
+        nn.Conv2d(1, 4, 3, stride=2, padding=(1, 0)), nn.MaxPool2d(2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)
     ),
 ]
 
@@ -47,6 +47,8 @@ def test_layer_by_layer_is_what_vmap_does_is_what_each_does_alone(module: nn.Seq
     "layer",
     [
         nn.Conv2d(2, 4, 3, groups=2),
+        nn.Conv2d(2, 4, 3, dilation=2),
+        nn.Conv2d(2, 4, 3, padding="same"),
         nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"),
         nn.Conv2d(2, 4, 3, bias=False),
         nn.Linear(4, 2, bias=False),
@@ -89,3 +91,13 @@ def test_refuses_models_that_cannot_work(name: str, options: Any, shape: tuple[i
 def test_takes_a_module_of_ones_own_with_options() -> None:
     module = make_module(f"{OURS}:Residual", (1, 8, 8), 10, {"width": 6})
     assert module(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 2))])
+def test_convolution_by_patches_is_convolution(layer: nn.Conv2d) -> None:
+    """The way it is done on a GPU, here on any device."""
+    x, weight, bias = torch.randn(5, 2, 3, 9, 8), torch.randn(5, *layer.weight.shape), torch.randn(5, 4)
+    found = _convolve_patches(x, weight, bias, layer)
+    for copy in range(5):
+        alone = nn.functional.conv2d(x[copy], weight[copy], bias[copy], layer.stride, layer.padding)
+        torch.testing.assert_close(found[copy], alone, rtol=1e-4, atol=1e-5)

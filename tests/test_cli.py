@@ -1,0 +1,304 @@
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from equifl import __version__
+from equifl.cli import main
+from equifl.config import SELECTORS, Config
+from equifl.records import RunFolder
+from equifl.report.table import make_table
+
+ROOT = Path(__file__).parents[1]
+PYTHON = [sys.executable, "-P"]  # as the installed command: the current folder is not on the path by itself
+EQUIFL = [*PYTHON, "-m", "equifl"]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+PATIENCE = 120.0  # seconds until a process is taken for stuck
+
+Finished = subprocess.CompletedProcess[str]
+
+
+def settings(*overrides: str) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
+TINY = ["rounds=4", "clients=10", "per_round=2", "seeds=[0,1]", "evaluate_every=2", "train.steps=2"]
+TINY += ["train.model=logistic"]
+QUICK_DATA = ["data.name=synthetic", "data.partition=natural"]  # digits take a second to import
+
+
+def call(*command: str | Path, cwd: Path | None = None) -> Finished:
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=PATIENCE, check=False
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# A run from its beginning to its end
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    """The folder of a tiny run of all six selectors, and what it said."""
+    folder = tmp_path_factory.mktemp("tiny") / "run"
+    return folder, call(*EQUIFL, "run", *settings(*TINY), "--out", folder)
+
+
+def test_a_run_writes_its_folder(finished: tuple[Path, Finished]) -> None:
+    folder, run = finished
+    assert run.returncode == 0, run.stderr
+    assert set(files(folder)) == {".lock", "config.json", "rounds.jsonl", "checkpoint.npz"}
+    record = RunFolder(folder)
+    assert record.config == Config.load(overrides=TINY).as_dict()
+    assert record.made_with["versions"]["equifl"] == __version__
+    lanes = [(round, name, seed) for round in range(4) for name in SELECTORS for seed in (0, 1)]
+    assert [(row["round"], row["selector"], row["seed"]) for row in record.rows()] == lanes
+    assert all(("accuracy" in row) == (row["round"] in (1, 3)) for row in record.rows())
+    assert all(len(set(row["cohort"])) == 2 for row in record.rows())
+    checkpoint = record.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint["rounds_played"] == 4
+
+
+def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_error(
+    finished: tuple[Path, Finished],
+) -> None:
+    folder, run = finished
+    lines = run.stdout.splitlines()
+    assert lines[0].split()[0] == "selector"
+    assert [line.split()[0] for line in lines if line.split()[0] in SELECTORS] == list(SELECTORS)
+    assert lines[-1] == f"record: {folder}"
+    progress = run.stderr.splitlines()
+    assert progress[0].startswith("digits: 6 selectors x 2 seeds on ")
+    assert progress[-1].startswith("round 4/4; uniform ")
+
+
+def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished: tuple[Path, Finished]) -> None:
+    folder, _ = finished
+    before, written = files(folder), (folder / "checkpoint.npz").stat().st_mtime_ns
+    again = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--json")
+    assert (again.returncode, again.stderr) == (0, "")
+    table = make_table(RunFolder(folder).rows())
+    assert json.loads(again.stdout) == {"folder": str(folder), **table.as_dict()}
+    assert files(folder) == before
+    assert (folder / "checkpoint.npz").stat().st_mtime_ns == written  # the last round writes it anew
+
+
+def test_a_folder_with_another_configuration_is_refused_and_left_alone(finished: tuple[Path, Finished]) -> None:
+    folder, _ = finished
+    before = files(folder)
+    other = call(*EQUIFL, "run", *settings(*TINY, "rounds=5", "train.lr=0.2"), "--out", folder)
+    assert (other.returncode, other.stdout) == (2, "")
+    told = "rounds: 4 there, 5 here; train.lr: 0.05 there, 0.2 here"
+    assert (
+        other.stderr == f"equifl: {folder}: holds a run with another configuration ({told}); choose another folder\n"
+    )
+    assert files(folder) == before
+
+
+OWN = """
+import numpy as np
+
+class Last:
+    needs = ()
+
+    def select(self, signals, k, *, rng):
+        return np.flatnonzero(signals.available)[-k:]
+"""
+
+
+def test_a_selector_of_ones_own_in_the_current_folder_quietly(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "my experiment.toml").write_text("[selectors]\nmine = { class = 'own:Last' }")
+    command = [*EQUIFL, "run", "my experiment.toml", *settings(*TINY, *QUICK_DATA, "seeds=[7]"), "--quiet"]
+    run = call(*command, cwd=tmp_path)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("my experiment-")
+    found = [(row["selector"], row["seed"], row["cohort"]) for row in RunFolder(folder).rows()]
+    assert found == [("mine", 7, [8, 9])] * 4
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (settings("selectors.subtrunc.lamb=3"), "selectors.subtrunc.lamb: unknown key; did you mean `lam`?"),
+        (settings("rounds"), "--set: 'rounds' is not allowed; allowed: key=value, for instance train.lr=0.1"),
+        (["missing.toml"], "missing.toml: cannot be read (No such file or directory)"),
+        (["broken.toml"], "broken.toml: is not TOML (Invalid value (at line 1, column 10))"),
+    ],
+)
+def test_a_mistake_is_one_line_and_does_not_wait_for_torch(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "broken.toml").write_text("rounds = \nclients = 3")
+    code = "import sys; import equifl.cli as cli\ntry: cli.main()\nfinally: print('torch' in sys.modules)"
+    run = call(*PYTHON, "-c", code, "run", *arguments, "--out", "run", cwd=tmp_path)
+    assert (run.returncode, run.stderr) == (2, f"equifl: {message}\n")
+    assert run.stdout == "False\n"
+    assert not (tmp_path / "run").exists()
+
+
+# The other commands
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_selectors_are_listed_with_what_they_need_and_their_parameters() -> None:
+    lines = said("selectors").splitlines()
+    found = {lines[i]: lines[i + 1 : i + 4] for i in range(0, len(lines), 4)}
+    assert list(found) == list(SELECTORS)
+    assert [needs for _, needs, _ in found.values()] == [
+        "  needs: nothing",
+        "  needs: losses",
+        "  needs: updates",
+        "  needs: losses, updates",
+        "  needs: updates",
+        "  needs: updates",
+    ]
+    parameters = {name: told for name, (_, _, told) in found.items()}
+    assert parameters["uniform"] == parameters["rota"] == "  parameters: none"
+    assert parameters["power_of_choice"] == "  parameters: candidates = None"
+    assert parameters["subtrunc"].startswith("  parameters: lam = 0.5, b = 1.1, phi = 'log1p', sample = None, ")
+    assert parameters["unionfl"].startswith("  parameters: mu = 1.0, window = 5, inner = DivFL(sample=None, ")
+    for name, (about, _, _) in found.items():
+        assert about == "  " + (SELECTORS[name].__doc__ or "").splitlines()[0]
+
+
+def test_data_sets_are_listed_with_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EQUIFL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lines = {line.split()[0]: line for line in said("data", "list", "--data-dir", str(tmp_path)).splitlines()}
+    assert {"digits", "mnist", "fashion-mnist", "cifar10", "synthetic", "arrays"} <= lines.keys()
+    assert lines["digits"].endswith("; 1,442 + 355 examples; no download")
+    assert lines["mnist"].endswith("; 60,000 + 10,000 examples; download of 11.6 MB")
+
+
+def test_an_unknown_data_set_is_refused() -> None:
+    result = CliRunner().invoke(main, ["data", "get", "minst"])
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("equifl: data set with files: 'minst' is not known; did you mean 'mnist'?")
+
+
+def test_the_version() -> None:
+    run = call(*EQUIFL, "--version")
+    assert (run.returncode, run.stdout) == (0, f"equifl, version {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "mentioned"),
+    [
+        ("", ["run", "selectors", "data", "--version"]),
+        ("run", ["CONFIG", "--out", "--set", "--data-dir", "--device", "[auto|cpu|cuda]", "--quiet", "--json"]),
+        ("selectors", []),
+        ("data", ["list", "get"]),
+        ("data list", ["--data-dir"]),
+        ("data get", ["NAME", "--data-dir", "--quiet"]),
+    ],
+)
+def test_help_mentions_every_option(command: str, mentioned: list[str]) -> None:
+    short, long = (said(*command.split(), option) for option in ("-h", "--help"))
+    assert short == long
+    for word in [*mentioned, f"Usage: main {command}".rstrip()]:
+        assert word in short
+
+
+# Whatever stops a run, it goes on to the same bytes
+
+
+LONG = ["rounds=150", "clients=12", "per_round=3", "seeds=[0,1]", "evaluate_every=7", "train.steps=3", *QUICK_DATA]
+LONG += ["train.model=logistic", "server.average_last=3", "availability={online = 0.8, dropout = 0.2}"]
+LONG += ["selectors={uniform={}, power_of_choice={}, unionfl={inner={class='subtrunc', sample=5}}, rota={}}"]
+
+# Checkpoints many times a second, so that a process is likely to be hit as it writes one.
+OFTEN = "from equifl.sim import run; run.CHECKPOINT_SECONDS = 0.02; from equifl.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The records of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("long") / "run"
+    run = call(*EQUIFL, "run", *settings(*LONG), "--out", folder, "--quiet")
+    assert run.returncode == 0, run.stderr
+    return (folder / "rounds.jsonl").read_bytes()
+
+
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until it has happened, or the process is over."""
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and not happened():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.005)
+
+
+def has_played(folder: Path, round: int) -> bool:
+    path = folder / "rounds.jsonl"
+    return path.exists() and b'{"round": %d,' % round in path.read_bytes()
+
+
+def test_killed_again_and_again_it_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: bytes) -> None:
+    folder = tmp_path / "run"
+    command: list[Any] = [*PYTHON, "-c", OFTEN, "run", *settings(*LONG), "--out", folder, "--quiet"]
+    moments: list[Callable[[], bool]] = [
+        lambda: (folder / "config.json").exists(),
+        lambda: has_played(folder, 10),
+        lambda: has_played(folder, 50),
+        lambda: has_played(folder, 90),
+    ]
+    killed = 0
+    for moment in moments:
+        with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(moment, process)
+            time.sleep(random.uniform(0, 0.1))
+            process.kill()
+        killed += process.returncode == -signal.SIGKILL
+    assert killed >= 3
+    last = call(*command)
+    assert last.returncode == 0, last.stderr
+    assert (folder / "rounds.jsonl").read_bytes() == uninterrupted
+
+
+def test_interrupted_it_says_how_to_go_on_and_that_gives_the_same_bytes(tmp_path: Path, uninterrupted: bytes) -> None:
+    command = [*EQUIFL, "run", *settings(*LONG), "--quiet"]
+
+    def some_rounds_are_played() -> bool:
+        return any(has_played(folder, 3) for folder in tmp_path.glob("runs/*"))
+
+    with subprocess.Popen(command, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(some_rounds_are_played, process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, errors
+    stopping, stopped = errors.splitlines()
+    assert stopping == "stopping after this round ..."
+    (folder,) = (tmp_path / "runs").iterdir()
+    rounds = (folder / "rounds.jsonl").read_bytes()
+    assert uninterrupted.startswith(rounds)
+    assert len(rounds) < len(uninterrupted)
+    said, _, again = stopped.partition(": ")
+    assert said == "stopped after a checkpoint; to go on"
+    program, *arguments = shlex.split(again)
+    assert program == "equifl"
+    assert arguments == [*command[len(EQUIFL) :], "--out", f"runs/{folder.name}"]
+    last = call(*EQUIFL, *arguments, cwd=tmp_path)
+    assert last.returncode == 0, last.stderr
+    assert (folder / "rounds.jsonl").read_bytes() == uninterrupted
