@@ -98,6 +98,28 @@ def run(
     elif not quiet:
         console.print(draw_table(table))
         click.echo(f"record: {path}")
+    report = _report_if_possible(path)
+    if report and not silent:
+        click.echo(f"report: {report}")
+
+
+def _report_if_possible(folder: Path) -> Path | None:
+    """A run is worth its record without a report, and says how to get one."""
+    try:
+        return _write_report(folder, None)
+    except ModuleNotFoundError as error:
+        click.echo(f"no report: {error}", err=True)
+        return None
+
+
+def _write_report(folder: Path, output: Path | None) -> Path:
+    try:
+        from equifl.report.page import write_report  # a second of imports that only a report needs
+    except ModuleNotFoundError as error:
+        if str(error.name).split(".")[0] not in ("plotly", "jinja2", "markupsafe"):
+            raise
+        raise ModuleNotFoundError(f"it needs {error.name}; pip install 'equifl[report]'") from None
+    return write_report(folder, output)
 
 
 @contextmanager
@@ -120,7 +142,18 @@ def _stop_requests() -> Iterator[list[int]]:
 
 
 @main.command()
-@click.argument("table", type=click.Choice([*tables.titles(), "all"]))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file (default: DIR/report.html).")
+def report(folder: Path, output: Path | None) -> None:
+    """Write one HTML file about the run in DIR, finished or not: table, figures, configuration. It opens offline."""
+    try:
+        click.echo(_write_report(folder, output))
+    except ModuleNotFoundError as error:
+        raise ValueError(f"report: {error}") from None
+
+
+@main.command()
+@click.argument("table", type=click.Choice([*tables.titles(), "all", *list(tables.VARIANTS)[1:]]))
 @click.option("--data", "names", type=click.Choice(tables.DATA), multiple=True, help="Default: both.")
 @click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Seeds 0 to N-1.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results/paper"), show_default=True)
@@ -131,30 +164,38 @@ def _stop_requests() -> Iterator[list[int]]:
 def reproduce(table: str, names: tuple[str, ...], seeds: int, out: Path, data_dir: Path | None, device: str) -> None:
     """The paper's tables again: run what is missing, print its figures beside ours, and judge its claims.
 
-    Finished runs are kept in OUT/DATA.json and never run twice; what is under way, in OUT/work.
+    Or the selectors of table 1 in a setting that differs from the paper's in one thing (fresh, exact, ...).
+    Finished runs are kept in OUT and never run twice; what is under way, in OUT/work.
     """
-    wanted = tables.titles() if table == "all" else [table]
+    variant = table if table in tables.VARIANTS else "paper"
+    wanted = [] if variant != "paper" else tables.titles() if table == "all" else [table]
     for data_name in names or tables.DATA:
-        results = paper_runs.Results.read(out / f"{data_name}.json")
-        needed = paper_runs.selectors_for(wanted, data_name)
+        needed = paper_runs.selectors_for(wanted, data_name) or tables.six(data_name)
+        results = paper_runs.Results.read(out / f"{data_name}-{variant}.json")
         if results.missing(needed, range(seeds)):
             from equifl.sim import run as simulation
 
             chosen = simulation.choose_device(device)
-            simulation.load_data(
-                tables.configuration(data_name, needed, range(seeds)), data_dir
-            )  # fail early, and once
-            work = out / "work"
+            simulation.load_data(tables.configuration(data_name, needed, [0]), data_dir)  # fail early, download once
             paper_runs.run_missing(
-                results, needed, range(seeds), data=data_name, work=work, device=chosen, data_dir=data_dir
+                results,
+                needed,
+                range(seeds),
+                data=data_name,
+                variant=variant,
+                work=out / "work",
+                device=chosen,
+                data_dir=data_dir,
             )
+        if variant != "paper":
+            console.print(f"{data_name}, {variant}")
+            console.print(draw_table(make_table(results.rows(needed, range(seeds)))))
         for title in wanted:
             console.print(draw_paper_table(title, data_name, results.finals(), range(seeds)))
         for verdict in paper_runs.verdicts(wanted, data_name, results.finals(), range(seeds)):
-            console.print(
-                f"{verdict.claim.text}: [bold]{verdict.word}[/bold] ({verdict.mean:+.2f} ±{verdict.half_width:.2f})"
-            )
-        console.print(f"{data_name}: runs took {results.seconds:.0f} s on {results.made_with.get('device')}\n")
+            figure = f"{verdict.mean:+.2f} ±{verdict.half_width:.2f}"
+            console.print(f"{verdict.claim.text}: [bold]{verdict.word}[/bold] ({figure})", soft_wrap=True)
+        click.echo(f"{data_name}: the runs took {results.seconds:.0f} s on {results.made_with.get('device')}\n")
 
 
 @main.command()

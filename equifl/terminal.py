@@ -144,20 +144,15 @@ def draw_paper_table(
 def _cell(cell: Cell, measure: Measure) -> str:
     if math.isnan(cell.mean):
         return "-"
-    text = _number(cell.mean, measure)
+    text = measure.shown(cell.mean)
     if not math.isnan(cell.half_width):
-        text += f"±{_number(cell.half_width, measure)}"
+        text += f"±{measure.shown(cell.half_width)}"
     if cell.best:
         text = f"[bold]{text}[/bold]"
     if cell.difference is None or math.isnan(cell.difference[0]):
         return text
     mark = "*" if cell.differs else " "
-    return f"{text}\n[dim]{_number(cell.difference[0], measure, '+')} {mark}[/dim]"
-
-
-def _number(value: float, measure: Measure, sign: str = "") -> str:
-    """With the digits of its measure; a loss that went through the roof does not take the table with it."""
-    return f"{value:{sign}.{measure.digits}f}" if abs(value) < 1e4 else f"{value:{sign}.0e}"
+    return f"{text}\n[dim]{measure.shown(cell.difference[0], '+')} {mark}[/dim]"
 
 
 def _say(line: str) -> None:

@@ -60,7 +60,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
 def test_a_run_writes_its_folder(finished: tuple[Path, Finished]) -> None:
     folder, run = finished
     assert run.returncode == 0, run.stderr
-    assert set(files(folder)) == {".lock", "config.json", "rounds.jsonl", "checkpoint.npz"}
+    assert set(files(folder)) == {".lock", "config.json", "rounds.jsonl", "checkpoint.npz", "report.html"}
     record = RunFolder(folder)
     assert record.config == Config.load(overrides=TINY).as_dict()
     assert record.made_with["versions"]["equifl"] == __version__
@@ -80,7 +80,7 @@ def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_e
     lines = run.stdout.splitlines()
     assert lines[0].split()[0] == "selector"
     assert [line.split()[0] for line in lines if line.split()[0] in SELECTORS] == list(SELECTORS)
-    assert lines[-1] == f"record: {folder}"
+    assert lines[-2:] == [f"record: {folder}", f"report: {folder / 'report.html'}"]
     progress = run.stderr.splitlines()
     assert progress[0].startswith("digits: 6 selectors x 2 seeds on ")
     assert progress[-1].startswith("round 4/4; uniform ")
@@ -130,6 +130,43 @@ def test_a_selector_of_ones_own_in_the_current_folder_quietly(tmp_path: Path) ->
     assert folder.name.startswith("my experiment-")
     found = [(row["selector"], row["seed"], row["cohort"]) for row in RunFolder(folder).rows()]
     assert found == [("mine", 7, [8, 9])] * 4
+
+
+# The report
+
+
+def test_a_report_is_written_where_it_is_asked_for_and_is_the_one_of_the_run(
+    finished: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    folder, _ = finished
+    assert said("report", str(folder), "-o", str(tmp_path / "mine.html")) == f"{tmp_path / 'mine.html'}\n"
+    assert (tmp_path / "mine.html").read_bytes() == (folder / "report.html").read_bytes()
+
+
+def test_a_folder_that_is_no_run_has_no_report(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert (result.exit_code, result.output) == (2, f"equifl: {tmp_path}: is no run folder (it has no config.json)\n")
+
+
+def test_without_its_libraries_there_is_no_report_but_a_run(tmp_path: Path) -> None:
+    # None in sys.modules is a library that cannot be imported.
+    code = (
+        "import sys; sys.modules['plotly'] = None; sys.modules['jinja2'] = None; from equifl.cli import main; main()"
+    )
+    options = settings(*TINY, *QUICK_DATA, "seeds=[0]", "selectors={rota={}}")
+    run = call(*PYTHON, "-c", code, "run", *options, "--out", tmp_path / "run", "--json")
+    assert (run.returncode, run.stderr) == (0, "no report: it needs jinja2; pip install 'equifl[report]'\n")
+    assert json.loads(run.stdout)["folder"] == str(tmp_path / "run")
+    alone = call(*PYTHON, "-c", code, "report", tmp_path / "run")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr == "equifl: report: it needs jinja2; pip install 'equifl[report]'\n"
+
+
+def test_help_does_not_wait_for_the_libraries_of_the_report() -> None:
+    code = (
+        "import sys; from equifl.cli import main\ntry: main()\nfinally: print({'plotly', 'jinja2'} & {*sys.modules})"
+    )
+    assert call(*PYTHON, "-c", code, "--help").stdout.endswith("set()\n")
 
 
 # What is refused
@@ -207,8 +244,9 @@ def test_the_version() -> None:
 @pytest.mark.parametrize(
     ("command", "mentioned"),
     [
-        ("", ["run", "selectors", "data", "--version"]),
+        ("", ["run", "report", "selectors", "data", "--version"]),
         ("run", ["CONFIG", "--out", "--set", "--data-dir", "--device", "[auto|cpu|cuda]", "--quiet", "--json"]),
+        ("report", ["DIR", "-o, --output"]),
         ("selectors", []),
         ("data", ["list", "get"]),
         ("data list", ["--data-dir"]),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +20,7 @@ from equifl.paper.tables import configuration, rows
 from equifl.records import RunFolder
 
 KEPT = ("accuracy", "dissimilarity", "std", "gap", "worst10", "best10", "jain", "local_loss", "global_loss")
-SEEDS_PER_PROCESS = 5  # on a GPU, where selection would otherwise wait for one core
+PROCESSES = 4  # on a GPU, where selection would otherwise wait for one core
 
 
 @dataclass
@@ -55,6 +58,16 @@ class Results:
         """The last evaluated figures by selector and seed."""
         return {name: {seed: run["final"] for seed, run in by.items()} for name, by in self.runs.items()}
 
+    def rows(self, selectors: Iterable[str], seeds: Iterable[int]) -> list[dict[str, Any]]:
+        """The final figures as records, for a table."""
+        return [
+            {"selector": name, "seed": seed, "round": max(map(int, self.runs[name][seed]["rounds"])) - 1}
+            | self.runs[name][seed]["final"]
+            | {"participation": {"gini": self.runs[name][seed]["final"]["gini"]}}
+            for name in selectors
+            for seed in seeds
+        ]
+
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Keep of a run's records what is worth keeping."""
         for row in records:
@@ -62,6 +75,7 @@ class Results:
                 continue
             run = self.runs.setdefault(row["selector"], {}).setdefault(row["seed"], {"rounds": {}})
             figures = {name: _short(row[name]) for name in KEPT} | {"gini": _short(row["participation"]["gini"])}
+            figures |= {name: row[name] for name in ("bytes_down", "bytes_up")}
             run["rounds"][str(row["round"] + 1)] = [
                 figures[name] for name in ("accuracy", "dissimilarity", "local_loss")
             ]
@@ -74,6 +88,7 @@ def run_missing(
     seeds: Sequence[int],
     *,
     data: str,
+    variant: str = "paper",
     work: Path,
     device: str,
     data_dir: Path | None,
@@ -85,11 +100,12 @@ def run_missing(
         groups.setdefault(tuple(names), []).append(seed)
     jobs = []
     for together, wanted in groups.items():
-        step = SEEDS_PER_PROCESS if device == "cuda" else len(wanted)
+        step = -(-len(wanted) // (PROCESSES if device == "cuda" else 1))
         for start in range(0, len(wanted), step):
             part = wanted[start : start + step]
-            folder = work / data / f"{'-'.join(map(str, part))}-{len(together)}"
-            jobs.append((configuration(data, together, part), folder, device, data_dir))
+            config = configuration(data, together, part, variant)
+            digest = hashlib.sha256(json.dumps(config.as_dict()).encode()).hexdigest()
+            jobs.append((config, work / f"{data}-{variant}-{digest[:12]}", device, data_dir))
     if not jobs:
         return
     with ProcessPoolExecutor(len(jobs) if device == "cuda" else 1, multiprocessing.get_context("spawn")) as pool:
@@ -98,6 +114,8 @@ def run_missing(
             results.made_with = made_with
     results.seconds += time.monotonic() - started
     results.write()
+    for _, folder, _, _ in jobs:  # all that is worth keeping is in the results
+        shutil.rmtree(folder)
 
 
 def selectors_for(wanted: Iterable[str], data: str) -> list[str]:
@@ -122,12 +140,21 @@ def _play(
     made_with = simulation.made_with(device)
     federation = Federation(config, simulation.load_data(config, data_dir), device=device)
     with RunFolder.open(folder, config.as_dict(), made_with) as run:
-        simulation.run(federation, run, on_round=_go_on)
+        simulation.run(federation, run, on_round=_Progress(folder.name, config.rounds))
         return run.rows(), made_with
 
 
-def _go_on(played: int, rows: list[dict[str, Any]]) -> bool:
-    return True
+class _Progress:
+    """A line now and then on standard error: several processes may be running."""
+
+    def __init__(self, name: str, rounds: int) -> None:
+        self._name, self._rounds, self._last = name, rounds, time.monotonic()
+
+    def __call__(self, played: int, records: list[dict[str, Any]]) -> bool:
+        if time.monotonic() - self._last > 10:
+            self._last = time.monotonic()
+            print(f"{self._name}: round {played}/{self._rounds}", file=sys.stderr, flush=True)
+        return True
 
 
 def _short(value: float | None) -> float | None:

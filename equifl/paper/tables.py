@@ -27,6 +27,20 @@ LAMBDAS = (0.01, 0.10, 0.25, 0.50, 0.75, 0.95)
 WINDOWS = (2, 5, 10)
 TABLE_1_LAMBDA = {"mnist": 0.95, "cifar10": 0.50}
 
+# Beyond the paper: what changes, and nothing else.
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {},
+    "fresh": {"signal": "gradient"},
+    "exact": {},  # greedy over every client instead of r = 10 candidates
+    "dirichlet_0.1": {"data": {"partition": "dirichlet", "alpha": 0.1}},
+    "dirichlet_0.5": {"data": {"partition": "dirichlet", "alpha": 0.5}},
+    "unequal": {"data": {"partition": "classes", "classes_per_client": 3, "sizes": "lognormal"}},
+    "online_0.3": {"availability": {"online": 0.3}},
+    "averaged": {"server": {"average_last": 10}},  # N / k
+    "averaged_by_loss": {"server": {"average_last": 10, "aggregate": "loss", "q": 1.0}},
+    "long": {},  # five times the rounds
+}
+
 
 def subtrunc(lam: float, phi: str = "log1p") -> dict[str, Any]:
     """A section of the configuration, with the paper's b and r."""
@@ -77,19 +91,33 @@ def titles() -> list[str]:
     return list(_TABLES)
 
 
-def configuration(data: str, selectors: Iterable[str], seeds: Iterable[int]) -> Config:
-    """The paper's setting for these selectors and seeds."""
-    return Config.from_table(
-        {
-            "clients": 100,
-            "per_round": 10,
-            "evaluate_every": 10,
-            "seeds": list(seeds),
-            "data": {"name": data, "partition": "classes", "classes_per_client": 3},
-            "selectors": {name: dict(SELECTORS[name]) for name in selectors},
-            **SETTINGS[data],
-        }
-    )
+def six(data: str) -> list[str]:
+    """The selectors of table I."""
+    return [row.selector for row in rows("table1", data)]
+
+
+def configuration(data: str, selectors: Iterable[str], seeds: Iterable[int], variant: str = "paper") -> Config:
+    """The paper's setting for these selectors and seeds, or one that differs from it in one thing."""
+    known("variant", [variant], VARIANTS)
+    table: dict[str, Any] = {
+        "clients": 100,
+        "per_round": 10,
+        "evaluate_every": 10,
+        "seeds": list(seeds),
+        "selectors": {name: dict(SELECTORS[name]) for name in selectors},
+        **SETTINGS[data],
+    }
+    table |= {name: value for name, value in VARIANTS[variant].items() if name != "data"}
+    table["data"] = {"name": data, **VARIANTS[variant].get("data", {"partition": "classes", "classes_per_client": 3})}
+    if variant == "long":
+        table["rounds"] *= 5
+    if variant == "exact":
+        table["selectors"] = {name: _without_sample(options) for name, options in table["selectors"].items()}
+    return Config.from_table(table)
+
+
+def _without_sample(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "sample"}
 
 
 _TABLES: Mapping[str, list[tuple[str, str, list[Figure]]]] = {

@@ -21,6 +21,10 @@ class Measure:
     more_is_better: bool
     digits: int = 1
 
+    def shown(self, value: float, sign: str = "") -> str:
+        """With the digits of the measure; a loss that went through the roof does not take the table with it."""
+        return f"{value:{sign}.{self.digits}f}" if abs(value) < 1e4 else f"{value:{sign}.0e}"
+
 
 MEASURES = (
     Measure("accuracy %", lambda row: row["accuracy"], True),

@@ -75,14 +75,15 @@ class Engine:
         dataset: its arrays go to the device once; clients are positions in them.
         device: "cpu" or "cuda".
         budget: how many input numbers one program takes at a time, which bounds its memory (default 2^17 on a CPU:
-            five LeNets with a batch of 32 each; 2^29 on a GPU).
+            five LeNets with a batch of 32 each; 2^26 on a GPU).
     """
 
     def __init__(self, model: StackedModel, dataset: Dataset, device: str, *, budget: int | None = None) -> None:
         self.model = model
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
-        self._budget = budget or (2**29 if on_gpu else 2**17)
+        self._budget = budget or (2**26 if on_gpu else 2**17)
+        self._evaluated = self._budget * (1 if on_gpu else 8)  # without gradients a CPU's caches hold more
         self._example = dataset.x_train[0].size
         self._pool = None if on_gpu else ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
         if not on_gpu:
@@ -181,7 +182,7 @@ class Engine:
 
     def _width(self, rows: slice) -> int:
         """How many examples of each of these models are evaluated at a time."""
-        return max(1, 8 * self._budget // (self._example * (rows.stop - rows.start)))
+        return max(1, self._evaluated // (self._example * (rows.stop - rows.start)))
 
     def _side_by_side(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
         parts = _chunks(models, max(5, self._budget // (self._example * batch)))

@@ -80,7 +80,9 @@ def made_with(device: str) -> dict[str, Any]:
     """What a later reader needs to get the same numbers."""
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
     where = Path(__file__).parent
-    git = subprocess.run(["git", "-C", where, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    git = subprocess.run(
+        ["git", "-C", where, "rev-parse", "--verify", "--quiet", "HEAD"], capture_output=True, text=True, check=False
+    )
     return {
         "versions": versions | {"python": platform.python_version()},
         "commit": git.stdout.strip() or None,

@@ -15,7 +15,7 @@ import pytest
 
 from equifl.sim.data import load
 from equifl.sim.download import SOURCES, Source, get, locate, places
-from tests.sim.conftest import free_port
+from tests.conftest import free_port
 
 pytestmark = pytest.mark.usefixtures("nothing_of_the_users")
 

@@ -10,7 +10,7 @@ import pytest
 
 from equifl.sim.download import SOURCES
 
-UNPACK = Path(__file__).parents[3] / "shared" / "data" / "unpack.py"
+UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
 def unpacked(folder: Path, *names: str) -> Path:

@@ -1,0 +1,105 @@
+"""One HTML file about a run, which needs nothing else to open: no network, no server, no other file."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from equifl.records import RunFolder
+from equifl.report.figures import COLOURS, Drawing, Rows, draw
+from equifl.report.numbers import make_numbers, whole_rounds
+from equifl.report.recipe import as_toml
+from equifl.report.table import MEASURES, Measure, Table, make_table
+
+REPORT = "report.html"
+
+
+def write_report(run: Path | str, output: Path | str | None = None) -> Path:
+    """Write the report of a run folder, finished or not; returns where it is (default: report.html in the folder)."""
+    folder = RunFolder(run)
+    try:
+        page = make_page(folder.config, folder.made_with, folder.rows())
+    except ValueError as error:
+        raise ValueError(f"{folder.path}: cannot be reported ({error})") from None
+    path = folder.path / REPORT if output is None else Path(output)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The page as text; the same records give the same text."""
+    numbers = make_numbers(config, rows)
+    table = make_table(whole_rounds(config, rows))
+    environment = Environment(  # loads the template beside this file
+        loader=PackageLoader("equifl.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"nan": math.isnan, "data_uri": data_uri}
+    return environment.get_template("template.html.j2").render(
+        title=_title(config),
+        numbers=numbers,
+        lead=_lead(table),
+        table=table,
+        measures=MEASURES,
+        colours={name: COLOURS[i % len(COLOURS)] for i, name in enumerate(config["selectors"])},
+        drawings=[_for_page(drawing) for drawing in draw(numbers)],
+        toml=as_toml(config),
+        made_with=made_with,
+        plotly=Markup(get_plotlyjs()),  # ours to trust, and full of characters that escaping would break
+    )
+
+
+def _title(config: Mapping[str, Any]) -> str:
+    counts = [("client", config["clients"]), ("round", config["rounds"]), ("seed", len(config["seeds"]))]
+    told = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts)
+    return f"{config['data']['name']}: {told}"
+
+
+def _lead(table: Table) -> str:
+    """What the table says first, in words; of a single selector there is no best."""
+    if len(table.cells) == 1:
+        return ""
+    accuracy, dissimilarity = MEASURES[:2]
+    most, fairest = (_best(table, measure) for measure in (accuracy, dissimilarity))
+    return f"Most accurate: {most} %. Fairest: {fairest} points between two clients on average."
+
+
+def _best(table: Table, measure: Measure) -> str:
+    found = {name: cells[measure.title] for name, cells in table.cells.items() if cells[measure.title].best}
+    return f"{' and '.join(found)}, {measure.shown(next(iter(found.values())).mean)}"
+
+
+def _for_page(drawing: Drawing) -> dict[str, Any]:
+    panels = [
+        {"heading": heading, "figure": json.loads(figure.to_json())}  # plain values, for the template's own escaping
+        for heading, figure in drawing.panels.items()
+    ]
+    about = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption}
+    return {**about, "panels": panels, "csv": _csv(drawing.data)}
+
+
+def _csv(data: Rows) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_told(value) for value in row] for row in data)
+    return text.getvalue()
+
+
+def _told(value: Any) -> Any:
+    """Ten digits are more than seeds can tell, and nan is nothing."""
+    if not isinstance(value, float):
+        return value
+    return "" if math.isnan(value) else f"{value:.10g}"
+
+
+def data_uri(text: str, kind: str) -> str:
+    """A link that holds what it links to."""
+    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
