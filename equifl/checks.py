@@ -58,6 +58,8 @@ def numbers(field: str, values: ArrayLike, dtype: type | None = None) -> NDArray
     """The values as an array of numbers; float16, float32 and float64 stay what they are unless `dtype` says."""
     try:
         array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise ValueError("complex")
         if dtype is not None:
             return array.astype(dtype, copy=False)
         return array if array.dtype.kind == "f" else array.astype(np.float64)

@@ -41,6 +41,13 @@ _SIX: Mapping[str, Mapping[str, Any]] = {
 
 _TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python a selector may be given anything
 
+# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
+_REPLACED: Mapping[str, tuple[str, ...]] = {
+    "data.partition": ("classes_per_client", "shards_per_client", "alpha", "least", "sizes", "size_sigma"),
+    "train.epochs": ("steps",),
+    "train.steps": ("epochs",),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
@@ -249,6 +256,8 @@ def _override(table: dict[str, Any], override: str) -> None:
         table = table.setdefault(part, {})
         require("--set", override, isinstance(table, dict), f"a key that is a table where {part} stands")
     table[last] = value
+    for other in _REPLACED.get(key.strip(), ()):
+        table.pop(other, None)
 
 
 def _build(cls: type, table: Mapping[str, Any], path: str) -> Any:

@@ -101,6 +101,9 @@ def centred_gram(signals: Signals, ids: Ints) -> Floats:
     assert signals.updates is not None
     wide = np.result_type(signals.updates, np.float32)
     centred = np.subtract(signals.updates[ids], _mean(signals.updates, known).astype(wide), dtype=wide)
+    unit = max(float(centred.max(initial=0)), -float(centred.min(initial=0)))
+    if not unit < 1e30:
+        raise ValueError(f"updates: differ by {unit:.0e}; allowed: up to 1e30")
     return centred @ centred.T
 
 
@@ -127,12 +130,14 @@ class UpdateDistances:
         self._updates = updates
         self._wide = np.result_type(updates, np.float32)  # differences of float16 are taken in float32
         mean = updates.mean(axis=0, dtype=np.float64).astype(self._wide)
-        centred = np.subtract(updates, mean, dtype=self._wide).astype(np.float32, copy=False)
+        centred = np.subtract(updates, mean, dtype=self._wide)
         # By a power of two, which rounds nothing, so that the squares neither overflow nor vanish.
         largest = max(float(centred.max()), -float(centred.min()))
+        if largest and not 1e-30 < largest < 1e30:  # nor does their sum over all clients
+            raise ValueError(f"updates: differ by {largest:.0e}; allowed: by 1e-30 to 1e30, or not at all")
         self._unit = np.float32(2.0 ** np.floor(np.log2(largest)) if largest > 0 else 1.0)
         centred /= self._unit
-        self._centred = centred
+        self._centred = centred = centred.astype(np.float32, copy=False)
         self._squares = np.einsum("ij,ij->i", centred, centred)
 
     def __len__(self) -> int:

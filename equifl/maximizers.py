@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from equifl.checks import integer
-from equifl.objectives import SetFunction
+from equifl.checks import integer, integers
+from equifl.objectives import SetFunction, State
 from equifl.signals import Bools, Floats, Ints
 
 _FIRST_BATCH = 16  # stale gains renewed at first by lazy greedy; each further batch of the step is 4 times as large
@@ -33,7 +33,7 @@ def greedy(function: SetFunction, k: int, *, candidates: Ints | None = None) -> 
     state = function.init()
     chosen: list[int] = []
     for _ in range(min(integer("k", k, least=0), len(left))):
-        best = int(np.argmax(function.gains(state, left)))  # the first of equals
+        best = int(np.argmax(_gains(function, state, left)))  # the first of equals
         chosen.append(int(left[best]))
         state = function.update(state, chosen[-1])
         left = np.delete(left, best)
@@ -53,7 +53,7 @@ def lazy_greedy(function: SetFunction, k: int, *, candidates: Ints | None = None
     left = _sorted(function, candidates)
     state = function.init()
     chosen: list[int] = []
-    bounds = function.gains(state, left).astype(np.float64)
+    bounds = _gains(function, state, left).astype(np.float64)
     fresh = np.ones(len(left), bool)
     for _ in range(min(integer("k", k, least=0), len(left))):
         best = _renew(function, state, left, bounds, fresh)
@@ -76,7 +76,7 @@ def _renew(function: SetFunction, state: object, left: Ints, bounds: Floats, fre
         stale = np.flatnonzero(~fresh & (bounds >= floor) & (bounds > -np.inf))
         if len(stale) > batch:
             stale = np.sort(stale[np.argpartition(-bounds[stale], batch)[:batch]])
-        bounds[stale] = function.gains(state, left[stale])
+        bounds[stale] = _gains(function, state, left[stale])
         fresh[stale] = True
         batch *= 4
 
@@ -99,7 +99,7 @@ def stochastic_greedy(
     for size in range(len(left), max(0, len(left) - integer("k", k, least=0)), -1):
         drawn = rng.choice(size, min(sample, size), replace=False, shuffle=False)
         drawn = drawn[np.argsort(left[drawn])]
-        best = drawn[int(np.argmax(function.gains(state, left[drawn])))]
+        best = drawn[int(np.argmax(_gains(function, state, left[drawn])))]
         chosen.append(int(left[best]))
         state = function.update(state, chosen[-1])
         left[best] = left[size - 1]  # the last one moves into the gap: the first size - 1 are those left
@@ -122,7 +122,7 @@ def random_greedy(function: SetFunction, k: int, *, rng: np.random.Generator, ca
     state = function.init()
     chosen: list[int] = []
     for _ in range(k):
-        gains = function.gains(state, left)
+        gains = _gains(function, state, left)
         best = np.argsort(-gains, kind="stable")[:k]
         drawn = int(rng.integers(k))
         if drawn < len(best) and gains[best[drawn]] > 0:
@@ -134,4 +134,18 @@ def random_greedy(function: SetFunction, k: int, *, rng: np.random.Generator, ca
 
 def _sorted(function: SetFunction, candidates: Ints | None) -> Ints:
     """The candidates by rising index, so that the first of equals is the lowest index."""
-    return np.arange(function.n) if candidates is None else np.unique(candidates)
+    if candidates is None:
+        return np.arange(function.n)
+    elements = np.unique(integers("candidates", candidates))
+    if len(elements) and not (elements[0] >= 0 and elements[-1] < function.n):
+        wrong = elements[(elements < 0) | (elements >= function.n)][0]
+        raise ValueError(f"candidates: {wrong} is not allowed; allowed: 0 to {function.n - 1}")
+    return elements
+
+
+def _gains(function: SetFunction, state: State, candidates: Ints) -> Floats:
+    """The gains, if they are numbers: nothing is larger than nan, so no step could ever be decided."""
+    gains = function.gains(state, candidates)
+    if np.isnan(gains).any():
+        raise ValueError(f"gains: nan for element {candidates[np.isnan(gains)][0]}; allowed: numbers")
+    return gains

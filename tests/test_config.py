@@ -445,3 +445,10 @@ def test_making_a_selector_changes_nothing_in_its_section() -> None:
     before = json.dumps(options)
     make_selector("mine", options)
     assert json.dumps(options) == before
+
+
+def test_switching_partition_or_epochs_on_the_command_line_drops_what_no_longer_fits() -> None:
+    mnist = Path(__file__).parents[1] / "configs" / "mnist.toml"
+    config = Config.load(mnist, ["data.partition=dirichlet", "data.alpha=0.1", "train.epochs=1"])
+    assert (config.data.partition, config.data.alpha, config.data.classes_per_client) == ("dirichlet", 0.1, None)
+    assert (config.train.epochs, config.train.steps) == (1, None)

@@ -163,3 +163,24 @@ def test_always_fills_to_k_even_at_a_loss() -> None:
 def test_refuses_an_empty_sample() -> None:
     with pytest.raises(ValueError, match="sample: 0 is not allowed; allowed: an integer of 1 or more"):
         stochastic_greedy(Modular([1.0]), 1, sample=0, rng=np.random.default_rng(0))
+
+
+class NoNumber(Modular):
+    """A function of one's own that went wrong."""
+
+    def gains(self, state: None, candidates: Ints) -> Any:
+        return np.where(candidates == 1, np.nan, 1.0)
+
+
+@pytest.mark.parametrize("maximizer", ALL)
+def test_gains_that_are_no_numbers_are_refused_and_do_not_hang(maximizer: Any) -> None:
+    with pytest.raises(ValueError, match="gains: nan for element 1"):
+        maximizer(NoNumber(np.ones(3)), 2)
+
+
+@pytest.mark.parametrize("maximizer", ALL)
+@pytest.mark.parametrize("candidates", [[-1, 0], [0, 3], [0.5]])
+def test_candidates_that_are_no_elements_are_refused(maximizer: Any, candidates: list[float]) -> None:
+    with pytest.raises(ValueError, match="candidates: "):
+        maximizer(Modular(np.ones(3)), 2, candidates=np.array(candidates))
+    assert maximizer(Modular(np.ones(3)), 2, candidates=[]).tolist() == []

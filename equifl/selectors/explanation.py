@@ -17,7 +17,9 @@ def explanation(selector: Selector, signals: Signals, cohort: Ints) -> dict[str,
         return {}
     function = selector.objective(signals)
     table = explain(function, cohort)
-    values = {_term_name(term): float(total) for term, total in zip(terms(function), table.sum(axis=0), strict=True)}
+    values: dict[str, float] = {}
+    for term, total in zip(terms(function), table.sum(axis=0), strict=True):
+        values[_term_name(term)] = values.get(_term_name(term), 0.0) + float(total)
     found: dict[str, Any] = {"objective": values}
     for column, term in enumerate(terms(function)):
         if isinstance(term, Scaled) and isinstance(term.function, Truncated):

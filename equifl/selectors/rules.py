@@ -52,6 +52,16 @@ def cohort_size(signals: Signals, k: int) -> int:
     return min(k, available)
 
 
+def require_cohort(cohort: Ints, signals: Signals, k: int, name: str) -> Ints:
+    """What a selector chose, if it is what `Selector.select` promises; for those who call selectors of others."""
+    ids = np.asarray(cohort)
+    ok = ids.shape == (k,) and ids.dtype.kind in "iu" and len(np.unique(ids)) == k
+    ok = ok and bool(((ids >= 0) & (ids < signals.n)).all() and signals.available[ids].all())
+    if not ok:
+        raise ValueError(f"{name}: chose {ids.tolist()}; allowed: {k} different ids of available clients, as an array")
+    return ids.astype(np.int64, copy=False)
+
+
 def warn_if_deaf(signals: Signals, known: Bools) -> None:
     """Say so if a choice is random because nobody sends what the selector needs, though they send the other."""
     heard = {"losses": signals.knows_loss.any(), "updates": signals.knows_update.any()}

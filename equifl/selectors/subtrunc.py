@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.checks import require, require_each
+from equifl.checks import is_number, numbers, require, require_each, shaped
 from equifl.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Modular, Scale, SetFunction, Truncated
 from equifl.selectors.rules import check_greedy, maximise
@@ -48,8 +48,8 @@ class SubTrunc:
     memory_limit: int = GIBIBYTE
 
     def __post_init__(self) -> None:
-        require("lam", self.lam, 0 <= self.lam < np.inf, "0 or more")
-        require("b", self.b, self.b > 0, "above 0")
+        require("lam", self.lam, is_number(self.lam) and 0 <= self.lam < np.inf, "0 or more")
+        require("b", self.b, is_number(self.b) and self.b > 0, "above 0")
         require("phi", self.phi, callable(self.phi) or self.phi in PHI, f"{', '.join(PHI)} or a function")
         check_greedy(sample=self.sample, scale=self.scale, memory_limit=self.memory_limit)
 
@@ -68,7 +68,8 @@ class SubTrunc:
         """phi(loss) of every client, nan where the loss was never heard."""
         phi = self.phi if callable(self.phi) else PHI[self.phi]
         worth = np.full(signals.n, np.nan)
-        worth[signals.knows_loss] = phi(signals.losses[signals.knows_loss])
+        heard = signals.losses[signals.knows_loss]
+        worth[signals.knows_loss] = shaped("phi(losses)", numbers("phi(losses)", phi(heard), np.float64), heard.shape)
         ok = ~signals.knows_loss | ((worth >= 0) & (worth < np.inf))
         require_each("phi(loss)", worth, ok, "finite and 0 or more")
         return worth

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from equifl.checks import integer, require
+from equifl.checks import integer, is_number, require
 from equifl.objectives import Modular, SetFunction
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.rules import HasObjective, check_greedy, maximise, needs
@@ -44,7 +44,7 @@ class UnionFL:
     sample: int | None = None
 
     def __post_init__(self) -> None:
-        require("mu", self.mu, 0 <= self.mu < np.inf, "0 or more")
+        require("mu", self.mu, is_number(self.mu) and 0 <= self.mu < np.inf, "0 or more")
         integer("window", self.window, least=1)
         require("inner", self.inner, isinstance(self.inner, HasObjective), "a selector with an objective")
         check_greedy(sample=self.sample)

@@ -20,7 +20,7 @@ from equifl.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes
 from equifl.selectors import Selector
 from equifl.selectors.explanation import explanation
-from equifl.selectors.rules import needs
+from equifl.selectors.rules import needs, require_cohort
 from equifl.signals import Floats, Ints
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd, distances
@@ -104,7 +104,8 @@ class Federation:
             k = min(self.config.per_round, int(signals.available.sum()))
             cohort = np.zeros(0, np.int64)
             if k:
-                cohort = lane.selector.select(signals, k, rng=lane.world.stream("selection", round))
+                chosen = lane.selector.select(signals, k, rng=lane.world.stream("selection", round))
+                cohort = require_cohort(chosen, signals, k, f"selectors.{lane.name}")
             lane.store.observe(cohort, round=round)
             lane.cohorts.append(cohort)
             cohorts.append(cohort)
@@ -207,9 +208,12 @@ class Federation:
             weights = self.models[owner]
             examples = _stack([self.lanes[lanes[0]].world.signal_examples(int(client)) for client in everyone])
             losses = self.engine.losses(weights, examples).cpu().numpy()
-            heard = self._local_sgd(owner, everyone, weights, round=-1)
+            updates = torch.zeros(0)
+            if any("updates" in self.lanes[i].needs for i in lanes):
+                heard = self._local_sgd(owner, everyone, weights, round=-1)
+                updates = heard.updates / heard.scale[:, None]
             for i in lanes:
-                self._remember(i, everyone, heard.updates / heard.scale[:, None], losses)
+                self._remember(i, everyone, updates, losses)
 
     def _remember(self, i: int, clients: Ints, updates: Tensor, losses: Floats) -> None:
         lane = self.lanes[i]
@@ -241,7 +245,9 @@ class Federation:
         count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=lane.needs, fresh=fresh)
         down, up = count(cohort=asked, replied=replied)
         if not fresh and self.rounds_played == 0 and lane.needs:  # everyone is introduced
-            down, up = np.add((down, up), count(cohort=n)).tolist()
+            down, up = np.add((down, up), count(cohort=0, replied=0, fresh=True)).tolist()
+        if self.config.server.aggregate == "loss" and "losses" not in lane.needs:
+            up += 4 * replied
         return {"bytes_down": down, "bytes_up": up}
 
     def state(self) -> dict[str, NDArray[Any]]:

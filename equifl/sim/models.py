@@ -69,7 +69,7 @@ def make_module(name: str, shape: Shape, classes: int, options: Mapping[str, Any
             path, colon, attribute = name.partition(":")
             require("train.model", name, bool(colon), f"{', '.join(MODELS)} or package.module:Class")
             module = getattr(importlib.import_module(path), attribute)(**options)
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, RuntimeError) as error:
         raise ValueError(f"train.model: {name!r} with {dict(options)} cannot be made ({error})") from None
     require("train.model", name, isinstance(module, nn.Module), "a torch.nn.Module")
     for label, part in module.named_modules():
@@ -77,6 +77,12 @@ def make_module(name: str, shape: Shape, classes: int, options: Mapping[str, Any
             raise ValueError(f"train.model: {label} ({type(part).__name__}) keeps running statistics; try GroupNorm")
         if isinstance(part, nn.modules.dropout._DropoutNd):
             raise ValueError(f"train.model: {label} ({type(part).__name__}) draws numbers of its own; leave it out")
+    require("train.model", name, bool(list(module.parameters())), "a module with parameters")
+    try:
+        found = tuple(module(torch.zeros(2, *shape)).shape)
+    except Exception as error:  # whatever a module of one's own may raise
+        raise ValueError(f"train.model: {name!r} does not take inputs of shape {shape} ({error})") from None
+    require("train.model", name, found == (2, classes), f"(examples, {classes}) as its output, not {found}")
     return module
 
 

@@ -52,6 +52,10 @@ def run(federation: Federation, folder: RunFolder, *, on_round: OnRound) -> bool
     folder.keep_before(played)
     if checkpoint is not None:
         rows = folder.rows()
+        wanted = played * len(federation.lanes)
+        if len(rows) != wanted:
+            where, advice = folder.path / "rounds.jsonl", "put the whole file back, or start in another folder"
+            raise ValueError(f"{where}: {len(rows)} records where the checkpoint has {wanted}; {advice}")
         federation.load_state(checkpoint, cohorts_of(rows))
         on_round(played, rows)
     saved = time.monotonic()

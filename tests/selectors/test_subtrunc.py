@@ -73,6 +73,8 @@ def test_refuses_a_phi_below_zero() -> None:
     [
         ({"lam": -0.1}, "lam: -0.1 is not allowed; allowed: 0 or more"),
         ({"lam": float("nan")}, "lam: nan"),
+        ({"lam": "1"}, "lam: '1' is not allowed; allowed: 0 or more"),
+        ({"b": None}, "b: None"),
         ({"b": 0}, "b: 0 is not allowed; allowed: above 0"),
         ({"b": -1.0}, "b: -1.0"),
         ({"phi": "log"}, "phi: 'log' is not allowed; allowed: log1p, identity or a function"),
@@ -83,3 +85,9 @@ def test_refuses_a_phi_below_zero() -> None:
 def test_refuses_bad_parameters(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SubTrunc(**parameters)
+
+
+@pytest.mark.parametrize("phi", [lambda losses: losses[:1], lambda losses: 1.0])
+def test_refuses_a_phi_that_does_not_give_one_value_a_client(phi: Any) -> None:
+    with pytest.raises(ValueError, match=r"phi\(losses\): shape .* allowed: \(3,\)"):
+        SubTrunc(phi=phi).objective(Signals(losses=np.ones(3), updates=np.eye(3)))

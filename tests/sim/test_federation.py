@@ -308,3 +308,31 @@ def test_training_that_runs_away_is_stopped_and_says_whose_it_was(signal: str) -
 def test_a_partition_that_cannot_be_is_refused_by_its_section() -> None:
     with pytest.raises(ValueError, match="data: natural option: 'alpha' is not known"):
         make("data.alpha=0.5")
+
+
+class Greedy:
+    """Selects everybody, whatever k is."""
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        return np.arange(signals.n)
+
+
+def test_a_selector_that_breaks_the_contract_is_named() -> None:
+    federation = make(selectors={"grabby": {"class": "tests.sim.test_federation:Greedy"}})
+    with pytest.raises(ValueError, match=r"selectors.grabby: chose \[0, 1, 2, 3, 4, 5\]; allowed: 2 different ids"):
+        federation.play()
+
+
+def test_bytes_of_those_who_need_only_losses_or_weigh_by_them() -> None:
+    federation = make("server.aggregate=loss", selectors={"power_of_choice": {}, "uniform": {}})
+    by_loss, uniform = federation.play()
+    assert (by_loss["bytes_down"], by_loss["bytes_up"]) == ((2 + 6) * 72, 2 * 72 + (2 + 6) * 4)
+    assert (uniform["bytes_down"], uniform["bytes_up"]) == (2 * 72, 2 * 72 + 2 * 4)
+
+
+def test_terms_of_the_same_name_add_up() -> None:
+    inner = {"class": "unionfl", "mu": 3.0}
+    federation = make("rounds=3", selectors={"unionfl": {"mu": 2.0, "inner": inner}})
+    records = [federation.play()[0] for _ in range(3)]
+    last = set(records[0]["cohort"]) | set(records[1]["cohort"])
+    assert records[2]["objective"]["g"] == pytest.approx(-5.0 * len(last & set(records[2]["cohort"])))
