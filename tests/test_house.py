@@ -12,8 +12,8 @@ import equifl
 PACKAGE = Path(equifl.__file__).parent
 
 # A module may import those before it and nothing else of ours.
-ORDER = ["checks", "threads", "signals", "store", "distances", "objectives", "maximizers", "selectors", "testing"]
-ORDER += ["records", "metrics", "config", "sim", "paper", "report", "terminal", "cli", "__main__"]
+ORDER = ["checks", "threads", "signals", "sketch", "store", "distances", "objectives", "maximizers", "selectors"]
+ORDER += ["testing", "records", "metrics", "config", "sim", "paper", "report", "terminal", "cli", "__main__"]
 ONLY = {"torch": "sim", "flwr": "flower", "ray": "cluster", "plotly": "report", "jinja2": "report"}
 
 
