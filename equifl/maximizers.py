@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from equifl.checks import integer, integers
@@ -9,6 +11,7 @@ from equifl.objectives import SetFunction, State
 from equifl.signals import Bools, Floats, Ints
 
 _FIRST_BATCH = 16  # stale gains renewed at first by lazy greedy; each further batch of the step is 4 times as large
+_AHEAD = 32  # steps for which stochastic greedy draws at a time, so that their gains can be prepared together
 
 
 def greedy(function: SetFunction, k: int, *, candidates: Ints | None = None) -> Ints:
@@ -96,8 +99,14 @@ def stochastic_greedy(
     left = _sorted(function, candidates).copy()
     state = function.init()
     chosen: list[int] = []
-    for size in range(len(left), max(0, len(left) - integer("k", k, least=0)), -1):
-        drawn = rng.choice(size, min(sample, size), replace=False, shuffle=False)
+    draws: deque[Ints] = deque()  # of the next steps, as positions in `left`
+    sizes = range(len(left), max(0, len(left) - integer("k", k, least=0)), -1)
+    for step, size in enumerate(sizes):
+        if not draws:
+            ahead = sizes[step : step + _AHEAD]
+            draws.extend(rng.choice(now, min(sample, now), replace=False, shuffle=False) for now in ahead)
+        function.foresee(left[drawn] for drawn in draws)
+        drawn = draws.popleft()
         drawn = drawn[np.argsort(left[drawn])]
         best = drawn[int(np.argmax(_gains(function, state, left[drawn])))]
         chosen.append(int(left[best]))
@@ -136,7 +145,9 @@ def _sorted(function: SetFunction, candidates: Ints | None) -> Ints:
     """The candidates by rising index, so that the first of equals is the lowest index."""
     if candidates is None:
         return np.arange(function.n)
-    elements = np.unique(integers("candidates", candidates))
+    elements = integers("candidates", candidates)
+    if not (elements[1:] > elements[:-1]).all():
+        elements = np.unique(elements)
     if len(elements) and not (elements[0] >= 0 and elements[-1] < function.n):
         wrong = elements[(elements < 0) | (elements >= function.n)][0]
         raise ValueError(f"candidates: {wrong} is not allowed; allowed: 0 to {function.n - 1}")

@@ -8,7 +8,8 @@ grows (each is made of operations that keep order under rounding), so lazy greed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import tee
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -50,6 +51,10 @@ class SetFunction(ABC):
     @abstractmethod
     def update(self, state: State, element: int) -> State: ...
 
+    def foresee(self, steps: Iterable[Ints]) -> None:
+        """Told whose gains will be asked for, step by step; a function may use it to prepare many at once."""
+        return
+
     def __add__(self, other: SetFunction) -> SetFunction:
         return Sum((*terms(self), *terms(other)))
 
@@ -71,13 +76,13 @@ class FacilityLocation(SetFunction):
 
     The N x N matrix is never needed. It is made (from updates, in float32) once the gains of more than half of
     the clients are asked for, as greedy does at its first step, and if it fits `memory_limit`; otherwise
-    rows are computed in blocks as they are asked for.
+    rows are computed in blocks as they are asked for, and those of the next steps together where these are known.
 
     Args:
         signals: their `distances` are used as they are, else the Euclidean ones between `updates`.
         scale: "absolute" distances as in the paper, or "relative" to their mean over all pairs
             (over all pairs with 1,024 evenly spaced clients, where there are more).
-        memory_limit: bytes that the matrix may take.
+        memory_limit: bytes that may be taken for distances, beside the updates and a few numbers a client.
 
     >>> G = FacilityLocation(Signals(updates=[[0.0], [1.0], [10.0]]))
     >>> G([1]), G([1, 2]), G.gains(G.init(), np.array([0, 1, 2])).tolist()
@@ -119,6 +124,9 @@ class FacilityLocation(SetFunction):
         known = self.known[candidates]
         gains[known] = self._distances.reduce(self._position[candidates[known]], saved)
         return gains / self._unit
+
+    def foresee(self, steps: Iterable[Ints]) -> None:
+        self._distances.foresee(self._position[step[self.known[step]]] for step in steps)
 
     def update(self, state: Floats, element: int) -> Floats:
         if not self.known[element]:
@@ -194,6 +202,9 @@ class Truncated(SetFunction):
         value, inner = state
         return np.minimum(self._function.gains(inner, candidates), max(self.b - value, 0.0))
 
+    def foresee(self, steps: Iterable[Ints]) -> None:
+        self._function.foresee(steps)
+
     def update(self, state: State, element: int) -> State:
         value, inner = state
         gain = float(self._function.gains(inner, np.array([element]))[0])
@@ -220,6 +231,9 @@ class Scaled(SetFunction):
 
     def gains(self, state: State, candidates: Ints) -> Floats:
         return self.factor * self.function.gains(state, candidates)
+
+    def foresee(self, steps: Iterable[Ints]) -> None:
+        self.function.foresee(steps)
 
     def update(self, state: State, element: int) -> State:
         return self.function.update(state, element)
@@ -252,6 +266,10 @@ class Sum(SetFunction):
         for part, inner in zip(self.parts, state, strict=True):
             total += part.gains(inner, candidates)
         return total
+
+    def foresee(self, steps: Iterable[Ints]) -> None:
+        for part, same_steps in zip(self.parts, tee(steps, len(self.parts)), strict=True):
+            part.foresee(same_steps)
 
     def update(self, state: State, element: int) -> State:
         return tuple(part.update(inner, element) for part, inner in zip(self.parts, state, strict=True))

@@ -21,7 +21,7 @@ def on_all_cores(work: Callable[[range], None], rows: int, row_bytes: int) -> No
     >>> found
     [0, 1, 2, 3, 4]
     """
-    threads = cores() if rows * row_bytes >= _WORTH_THREADS else 1
+    threads = min(rows, cores()) if rows * row_bytes >= _WORTH_THREADS else 1
     if threads == 1:
         work(range(rows))
         return

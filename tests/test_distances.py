@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equifl import Signals, threads
-from equifl.distances import Distances, UpdateDistances, centred_gram
+from equifl import Signals, distances, threads
+from equifl.distances import Distances, UpdateDistances, centred_gram, widened
 from equifl.maximizers import greedy
 from equifl.objectives import FacilityLocation
 from equifl.signals import Floats
@@ -115,6 +115,65 @@ def test_beyond_the_memory_limit_rows_are_streamed(counted: dict[str, int]) -> N
     kept = FacilityLocation(Signals(distances=exact(updates).astype(np.float32)))
     offset = float(G.init().sum() - kept.init().sum())  # the bound on the largest distance, and the distance
     np.testing.assert_allclose(streamed, kept.gains(kept.init(), np.arange(400)) + offset, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("magnitude", [1.0, 1e-3])
+def test_without_a_copy_and_in_chunks_distances_are_the_same(
+    dtype: Any, magnitude: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distances, "_SHARE_BYTES", 4 * 20 * 100)
+    updates = (magnitude * np.random.default_rng(0).normal(size=(1300, 20))).astype(dtype)
+    updates[7] = updates[700]
+    ids = np.flatnonzero(np.random.default_rng(1).random(1300) < 0.9)
+    rows = np.array([0, 7, 650, len(ids) - 1])
+    whole = UpdateDistances(updates[ids]).rows(rows)
+    monkeypatch.setattr(distances, "_CHUNK_BYTES", 1)
+    parts = UpdateDistances(updates, ids, copy_limit=0).rows(rows)
+    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-6 * magnitude)
+    np.testing.assert_allclose(parts, exact(updates[ids])[rows], rtol=1e-4, atol=1e-6 * magnitude)
+
+
+def test_the_mean_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "_SHARE_BYTES", 4 * 20 * 100)
+    monkeypatch.setattr(threads, "_WORTH_THREADS", 1)
+    updates = np.random.default_rng(0).normal(size=(1300, 20)).astype(np.float32)
+    rows = []
+    for cores in (1, 2, 7):
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+        rows.append(UpdateDistances(updates).rows(np.array([3])).tobytes())
+    assert len(set(rows)) == 1
+
+
+def test_what_is_foreseen_is_computed_once(counted: dict[str, int]) -> None:
+    signals = Signals(updates=np.random.default_rng(0).normal(size=(400, 5)))
+    steps = [np.array([9, 3]), np.array([3, 7]), np.array([1, 2])]
+    G, plain = FacilityLocation(signals), FacilityLocation(signals)
+    G.foresee(steps)
+    assert counted == {"rows": 5, "matrix": 0, "largest block": 4 * 400 * 5}
+    for step in steps:
+        G.foresee(iter([step]))  # kept already
+        np.testing.assert_allclose(G.gains(G.init(), step), plain.gains(plain.init(), step), rtol=1e-6)
+    G.update(G.init(), 7)
+    assert counted["rows"] == 5 + 6
+
+
+def test_no_more_is_foreseen_than_half_of_the_memory_limit_holds(counted: dict[str, int]) -> None:
+    signals = Signals(updates=np.random.default_rng(0).normal(size=(400, 5)))
+    G = FacilityLocation(signals, memory_limit=2 * 4 * 400 * 5)
+    steps = [np.array([9, 3]), np.array([4, 7]), np.array([1, 2])]
+    G.foresee(steps)
+    assert counted["rows"] == 4
+    G.foresee([np.arange(6)])  # not even one step
+    assert counted["rows"] == 4
+    G.gains(G.init(), np.arange(6))
+    assert counted["rows"] == 10
+
+
+def test_every_finite_half_is_widened_exactly() -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)][None]
+    assert widened(halves).tobytes() == halves.astype(np.float32).tobytes()
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

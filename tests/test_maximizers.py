@@ -93,6 +93,22 @@ def test_stochastic_greedy_draws_afresh_from_those_not_chosen() -> None:
         assert chosen[step] == max(each)  # the weights rise with the index
 
 
+@pytest.mark.parametrize(("n", "k", "sample"), [(300, 100, 30), (300, 40, 2), (40, 40, 5)])
+def test_drawing_for_many_steps_at_once_changes_nothing(n: int, k: int, sample: int) -> None:
+    signals = Signals(updates=np.random.default_rng(n).normal(size=(n, 6)))
+    function, rng, left = FacilityLocation(signals), np.random.default_rng(1), np.arange(n)
+    state, expected = function.init(), []
+    for size in range(n, n - k, -1):  # the same, one step after the other
+        drawn = rng.choice(size, min(sample, size), replace=False, shuffle=False)
+        drawn = drawn[np.argsort(left[drawn])]
+        best = drawn[int(np.argmax(function.gains(state, left[drawn])))]
+        expected.append(int(left[best]))
+        state = function.update(state, expected[-1])
+        left[best] = left[size - 1]
+    ahead = FacilityLocation(signals, memory_limit=4 * n * 150)
+    assert stochastic_greedy(ahead, k, sample=sample, rng=np.random.default_rng(1)).tolist() == expected
+
+
 def test_stochastic_greedy_draws_everyone_equally_often() -> None:
     first = [
         int(stochastic_greedy(Modular(np.ones(10)), 1, sample=1, rng=np.random.default_rng(seed))[0])
