@@ -112,18 +112,28 @@ def check_losses(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -
     return losses
 
 
-def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None) -> Floats:
-    """With `ids` given these are news of those clients: never nan, and kept in float32."""
+def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None, dtype: type = np.float32) -> Floats:
+    """With `ids` given these are news of those clients: never nan, and taken in `dtype`."""
     with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
-        updates = numbers("updates", values, None if ids is None else np.float32)
+        updates = numbers("updates", values, None if ids is None else dtype)
     if updates.ndim != 2 or len(updates) != n or updates.shape[1] == 0:
         raise ValueError(f"updates: shape {updates.shape} is not allowed; allowed: ({n}, d) with d >= 1")
-    # A row sums to a finite number if and only if all of it is finite: one pass, no mask of N x d.
-    sums = updates.sum(axis=1, dtype=np.float64)
-    ok = np.isfinite(sums)
-    if ids is None and not ok.all():
-        ok[~ok] = np.isnan(updates[~ok]).all(axis=1)
-    allowed = "finite numbers" + (", or a whole row of nan for a client never heard from" if ids is None else "")
+    sums, ok = np.empty(n), np.empty(n, bool)
+    row_bytes = updates.itemsize * updates.shape[1]
+
+    def work(part: range) -> None:
+        for tile in tiles(part, row_bytes):
+            # A row sums to a finite number if and only if all of it is finite: one pass, no mask of N x d.
+            updates[tile].sum(axis=1, dtype=np.float64, out=sums[tile])
+            ok[tile] = np.isfinite(sums[tile])
+            if ids is None and not ok[tile].all():
+                ok[tile] |= np.isnan(updates[tile]).all(axis=1)
+
+    on_all_cores(work, n, row_bytes)
+    most = "" if updates.dtype.itemsize > 2 else f" up to {np.finfo(updates.dtype).max:,.0f}"
+    allowed = f"finite numbers{most}" + (
+        ", or a whole row of nan for a client never heard from" if ids is None else ""
+    )
     require_each("updates", sums, ok, allowed, ids=ids)
     return updates
 

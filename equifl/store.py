@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl.checks import integer, integers, require_each, shaped
+from equifl.checks import integer, integers, numbers, require, require_each, shaped
 from equifl.signals import (
     Floats,
     Ints,
@@ -18,6 +20,10 @@ from equifl.signals import (
     check_sizes,
     check_updates,
 )
+from equifl.sketch import CountSketch
+from equifl.sketch_file import grow_sketches, open_sketches
+
+_NEVER_HEARD = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
 
 
 class SignalStore:
@@ -27,6 +33,15 @@ class SignalStore:
     even if nothing came back; news without a selection (a probe, a late reply) is reported without it.
     Everything is checked before anything is changed.
 
+    Args:
+        clients: how many; `grow` makes room for more.
+        sizes: (N,) training examples (default 1).
+        sketch: how the updates are sketched, if they are; others are refused by their length, and by their seed where
+            it is said.
+        dtype: in which updates are kept: float32, or float16, which has three digits and ends at 65,504.
+        memory_map: a file to keep the sketches in instead of memory. Its disk space is taken now. One that exists is
+            taken over with what is in it, if it has sketches of the same kind of as many clients.
+
     >>> store = SignalStore(3)
     >>> store.observe([0, 2], losses=[0.5, 1.5], updates=[[1.0, 0.0], [0.0, 1.0]], round=0)
     >>> store.observe([1], round=0)  # selected too, but never replied
@@ -34,14 +49,32 @@ class SignalStore:
     ([0.5, nan, 1.5], [1, 1, 1])
     """
 
-    def __init__(self, clients: int, *, sizes: ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        clients: int,
+        *,
+        sizes: ArrayLike | None = None,
+        sketch: CountSketch | None = None,
+        dtype: str = "float32",
+        memory_map: str | PathLike[str] | None = None,
+    ) -> None:
         n = integer("clients", clients, least=1)
+        self._dtype = np.float16 if dtype == "float16" else np.float32
+        require("dtype", dtype, dtype in ("float16", "float32"), "float16 or float32")
         self._losses: Floats = np.full(n, np.nan)
-        self._updates: NDArray[np.float32] | None = None
         self._last_selected = np.full(n, -1, np.int64)
         self._times_selected = np.zeros(n, np.int64)
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
+        self._sketch = sketch
+        self._path = None if memory_map is None else Path(memory_map)
+        self._updates: Floats | None = None
+        if self._path is not None:
+            if sketch is None:
+                raise ValueError(
+                    "sketch: missing; a memory_map needs it, to say how long its rows are and of which seed"
+                )
+            self._updates = open_sketches(self._path, n, sketch, self._dtype)
 
     def __len__(self) -> int:
         return len(self._losses)
@@ -55,16 +88,18 @@ class SignalStore:
         sizes: ArrayLike | None = None,
         available: ArrayLike | None = None,
         round: int | None = None,
+        sketch: CountSketch | None = None,
     ) -> None:
-        """Remember what was heard of these clients; one row of each array a client, in the order of `ids`."""
+        """Remember what was heard of these clients; one row of each array a client, in the order of `ids`.
+
+        `sketch` is the one that `updates` were made with, for senders who say so: it must be the store's.
+        """
         who = self._ids(ids)
         m = len(who)
         new_losses = None if losses is None else check_losses(m, losses, ids=who)
-        new_updates = None if updates is None else check_updates(m, updates, ids=who)
+        new_updates = None if updates is None else self._checked_updates(updates, who, sketch)
         new_sizes = None if sizes is None else check_sizes(m, sizes, ids=who)
         new_available = None if available is None else check_available(m, available)
-        if new_updates is not None and self._updates is not None:
-            shaped("updates", new_updates, (m, self._updates.shape[1]))
         if round is not None:
             now = integer("round", round, least=0)
             last = self._last_selected[who]
@@ -75,7 +110,7 @@ class SignalStore:
             self._losses[who] = new_losses
         if new_updates is not None and m:
             if self._updates is None:
-                self._updates = np.full((len(self), new_updates.shape[1]), np.nan, np.float32)
+                self._updates = np.full((len(self), new_updates.shape[1]), np.nan, self._dtype)
             self._updates[who] = new_updates
         if new_sizes is not None:
             self._sizes[who] = new_sizes
@@ -84,6 +119,26 @@ class SignalStore:
         if round is not None:
             self._times_selected[who] += last < now
             self._last_selected[who] = now
+
+    def grow(self, clients: int) -> None:
+        """Make room for this many clients in all: the new ones, at the end, have never been heard from.
+
+        >>> store = SignalStore(2)
+        >>> store.grow(4)
+        >>> store.signals(0).n
+        4
+        """
+        n = integer("clients", clients, least=len(self))
+        if n == len(self):
+            return
+        longer = {name: _longer(getattr(self, name), n, fill) for name, fill in _NEVER_HEARD.items()}
+        if self._path is not None:
+            longer["_updates"] = grow_sketches(self._path, n)
+        elif self._updates is not None:
+            longer["_updates"] = _longer(self._updates, n, np.nan)
+        # From here on nothing can fail.
+        for name, array in longer.items():
+            setattr(self, name, array)
 
     def signals(self, round: int, *, available: ArrayLike | None = None) -> Signals:
         """What is known as round `round` begins; `available` overrides the remembered one for this round.
@@ -102,7 +157,10 @@ class SignalStore:
         )
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """A copy of the whole memory as plain arrays: `np.savez(path, **state)`, or `.tolist()` each for JSON."""
+        """A copy of the whole memory as plain arrays: `np.savez(path, **state)`, or `.tolist()` each for JSON.
+
+        Sketches in a memory map are not among them: they are in their file, where this makes sure that they are.
+        """
         state: dict[str, NDArray[Any]] = {
             "losses": self._losses.copy(),
             "last_selected": self._last_selected.copy(),
@@ -110,21 +168,54 @@ class SignalStore:
             "sizes": self._sizes.copy(),
             "available": self._available.copy(),
         }
-        if self._updates is not None:
+        if isinstance(self._updates, np.memmap):
+            self._updates.flush()
+        elif self._updates is not None:
             state["updates"] = self._updates.copy()
+        if self._sketch is not None:
+            state["sketch"] = np.array([self._sketch.length, self._sketch.seed])
         return state
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Take over what `state_dict` gave, from arrays or lists; refused whole if any part is wrong."""
         wanted = {"losses", "last_selected", "times_selected", "sizes", "available"}
-        if not wanted <= set(state) <= wanted | {"updates"}:
-            raise ValueError(f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, and updates")
+        if not wanted <= set(state) <= wanted | {"updates", "sketch"}:
+            raise ValueError(
+                f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, updates, sketch"
+            )
+        if "sketch" in state:
+            length, seed = np.asarray(state["sketch"]).tolist()
+            self._require_sketch(CountSketch(length=length, seed=seed))
         shaped("losses", np.asarray(state["losses"]), (len(self),))
-        checked = Signals(**dict(state), round=np.iinfo(np.int64).max)  # type: ignore[arg-type]
+        given: dict[str, Any] = {name: values for name, values in state.items() if name != "sketch"}
+        if "updates" in given:
+            with np.errstate(over="ignore"):  # what is too large for the type is seen and refused below
+                given["updates"] = numbers("updates", given["updates"]).astype(self._dtype)
+        checked = Signals(**given, round=np.iinfo(np.int64).max)
+        if checked.updates is not None and self._sketch is not None:
+            shaped("updates", checked.updates, (len(self), self._sketch.length))
+        # From here on nothing can fail.
         self._losses, self._last_selected = checked.losses.copy(), checked.last_selected.copy()
         self._times_selected, self._sizes = checked.times_selected.copy(), checked.sizes.copy()
         self._available = checked.available.copy()
-        self._updates = None if checked.updates is None else np.array(checked.updates, np.float32)
+        if self._path is None:
+            self._updates = given.get("updates")
+        elif self._updates is not None and checked.updates is not None:
+            self._updates[:] = checked.updates
+
+    def _checked_updates(self, updates: ArrayLike, who: Ints, sketch: CountSketch | None) -> Floats:
+        if sketch is not None:
+            self._require_sketch(sketch)
+        news = check_updates(len(who), updates, ids=who, dtype=self._dtype)
+        if self._sketch is not None:
+            return shaped("updates", news, (len(who), self._sketch.length))
+        return news if self._updates is None else shaped("updates", news, (len(who), self._updates.shape[1]))
+
+    def _require_sketch(self, sketch: CountSketch) -> None:
+        if self._sketch is None:
+            raise ValueError(f"sketch: {sketch} is not allowed; allowed: none, as this store was made without one")
+        require("sketch.length", sketch.length, sketch.length == self._sketch.length, f"{self._sketch.length}")
+        require("sketch.seed", sketch.seed, sketch.seed == self._sketch.seed, f"{self._sketch.seed}")
 
     def _ids(self, ids: ArrayLike) -> Ints:
         who = integers("ids", ids)
@@ -137,3 +228,13 @@ class SignalStore:
         if (counts > 1).any():
             raise ValueError(f"ids: {values[counts > 1][:3].tolist()} more than once; allowed: each client once")
         return who
+
+
+def _longer(array: NDArray[Any], n: int, fill: float) -> NDArray[Any]:
+    """The array with `fill` up to row n. Room is taken for twice as many, so that clients may join one by one."""
+    room = array if array.base is None else array.base
+    if len(room) < n:
+        room = np.empty((max(n, 2 * len(array)), *array.shape[1:]), array.dtype)
+        room[: len(array)] = array
+    room[len(array) : n] = fill  # nobody sees these rows yet
+    return room[:n]

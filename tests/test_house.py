@@ -12,8 +12,20 @@ import equifl
 PACKAGE = Path(equifl.__file__).parent
 
 # A module may import those before it and nothing else of ours.
-ORDER = ["checks", "threads", "signals", "sketch", "store", "distances", "objectives", "maximizers", "selectors"]
-ORDER += ["testing", "records", "metrics", "config", "sim", "paper", "report", "terminal", "cli", "__main__"]
+ORDER = ["checks", "threads", "signals", "sketch", "sketch_file", "store", "distances", "objectives", "maximizers"]
+ORDER += [
+    "selectors",
+    "testing",
+    "records",
+    "metrics",
+    "config",
+    "sim",
+    "paper",
+    "report",
+    "terminal",
+    "cli",
+    "__main__",
+]
 ONLY = {"torch": "sim", "flwr": "flower", "ray": "cluster", "plotly": "report", "jinja2": "report"}
 
 

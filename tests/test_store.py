@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equifl import SignalStore
+from equifl import Rota, SignalStore
+from equifl.sketch import CountSketch
 
 NAN = float("nan")
 
@@ -144,3 +145,134 @@ def test_a_state_with_a_part_missing_is_refused() -> None:
     del state["sizes"]
     with pytest.raises(ValueError, match="state: keys"):
         SignalStore(4).load_state_dict(state)
+
+
+SKETCH = CountSketch(length=2, seed=3)
+
+
+def mapped_store(path: Path, **options: Any) -> SignalStore:
+    store = SignalStore(4, sizes=[10, 20, 30, 40], sketch=SKETCH, memory_map=path, **options)
+    store.observe([3, 1], losses=[0.5, 1.5], updates=[[1.0, 2.0], [3.0, 4.0]], round=0)
+    store.observe([2], available=[False])
+    return store
+
+
+def test_a_mapped_store_says_the_same_and_its_file_is_npy(tmp_path: Path) -> None:
+    store = mapped_store(tmp_path / "sketches.npy")
+    found, expected = store.signals(1), filled_store().signals(1)
+    for name in ("losses", "updates", "last_selected", "times_selected", "sizes", "available"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    store.state_dict()  # what is told is in the file from now on
+    np.testing.assert_array_equal(np.load(tmp_path / "sketches.npy"), expected.updates)
+    assert Rota().select(found, 2, rng=np.random.default_rng(0)).tolist()
+    assert found.updates is not None
+    assert not found.updates.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_mapped_store_resumes_from_its_file_and_its_state(dtype: str, tmp_path: Path) -> None:
+    store = mapped_store(tmp_path / "sketches.npy", dtype=dtype)
+    state = store.state_dict()
+    assert "updates" not in state
+    other = SignalStore(4, sketch=SKETCH, dtype=dtype, memory_map=tmp_path / "sketches.npy")
+    other.load_state_dict(state)
+    np.testing.assert_equal(other.state_dict(), state)
+    found = other.signals(1).updates
+    assert found is not None
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, filled_store().signals(1).updates)
+
+
+def test_a_mapped_store_takes_over_the_state_of_one_in_memory(tmp_path: Path) -> None:
+    store = SignalStore(4, sketch=SKETCH, memory_map=tmp_path / "sketches.npy")
+    store.load_state_dict(filled_store().state_dict())
+    np.testing.assert_array_equal(store.signals(1).updates, filled_store().signals(1).updates)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (CountSketch(length=2, seed=4), "sketch.seed: 4 is not allowed; allowed: 3"),
+        (CountSketch(length=5, seed=3), "sketch.length: 5 is not allowed; allowed: 2"),
+    ],
+)
+def test_another_sketch_is_refused_by_name(other: CountSketch, message: str, tmp_path: Path) -> None:
+    store = mapped_store(tmp_path / "sketches.npy")
+    before = store.state_dict()
+    with pytest.raises(ValueError, match=message):
+        store.observe([0], updates=np.ones((1, other.length)), sketch=other, round=1)
+    with pytest.raises(ValueError, match=message):
+        store.load_state_dict(SignalStore(4, sketch=other).state_dict())
+    with pytest.raises(ValueError, match=r"updates: shape \(1, 3\) is not allowed; allowed: \(1, 2\)"):
+        SignalStore(4, sketch=SKETCH).observe([0], updates=np.ones((1, 3)))
+    with pytest.raises(ValueError, match=r"sketch: CountSketch.* allowed: none"):
+        SignalStore(4).observe([0], updates=np.ones((1, other.length)), sketch=other)
+    np.testing.assert_equal(store.state_dict(), before)
+
+
+def test_the_right_sketch_may_be_named() -> None:
+    store = SignalStore(2, sketch=SKETCH)
+    store.observe([0], updates=[[1.0, 2.0]], sketch=CountSketch(length=2, seed=3))
+    np.testing.assert_array_equal(store.signals(0).updates, [[1, 2], [NAN, NAN]])
+
+
+def test_what_float16_cannot_hold_is_refused() -> None:
+    store = SignalStore(2, dtype="float16")
+    with pytest.raises(ValueError, match="updates: client 1 has inf; allowed: finite numbers up to 65,504"):
+        store.observe([1], updates=[[1.0, 1e6]])
+    wide = SignalStore(2)
+    wide.observe([1], updates=[[1.0, 1e6]])
+    with pytest.raises(ValueError, match="updates: client 1 has inf"):
+        store.load_state_dict(wide.state_dict())
+    assert store.signals(0).updates is None
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float64"}, {"dtype": None}, {"memory_map": "x.npy"}])
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^(dtype|sketch): "):
+        SignalStore(2, **options)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_clients_may_join(mapped: bool, tmp_path: Path) -> None:
+    store = mapped_store(tmp_path / "sketches.npy") if mapped else filled_store()
+    before = store.signals(1)
+    for n in (5, 6, 11):
+        store.grow(n)
+    signals = store.signals(1)
+    assert len(store) == signals.n == 11
+    np.testing.assert_array_equal(signals.updates, np.vstack([np.asarray(before.updates), np.full((7, 2), NAN)]))
+    np.testing.assert_array_equal(signals.losses, [*before.losses, *[NAN] * 7])
+    assert signals.last_selected.tolist() == [-1, 0, -1, 0] + [-1] * 7
+    assert signals.times_selected.tolist() == [0, 1, 0, 1] + [0] * 7
+    assert signals.sizes.tolist() == [10, 20, 30, 40] + [1] * 7
+    assert signals.available.tolist() == [True, True, False] + [True] * 8
+    store.observe([10, 0], losses=[1.0, 2.0], updates=[[5.0, 6.0], [7.0, 8.0]], round=1)
+    np.testing.assert_array_equal(before.losses, [NAN, 1.5, NAN, 0.5])
+    other = SignalStore(
+        11, sketch=SKETCH if mapped else None, memory_map=tmp_path / "sketches.npy" if mapped else None
+    )
+    other.load_state_dict(store.state_dict())
+    np.testing.assert_equal(other.signals(2).updates, store.signals(2).updates)
+
+
+def test_growing_before_anything_was_heard_and_to_the_same_number() -> None:
+    store = SignalStore(1)
+    store.grow(3)
+    store.grow(3)
+    assert store.signals(0).updates is None
+    store.observe([2], updates=[[1.0]])
+    with pytest.raises(ValueError, match="clients: 2 is not allowed; allowed: an integer of 3 or more"):
+        store.grow(2)
+
+
+def test_joining_one_by_one_copies_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SignalStore(1)
+    store.observe([0], updates=[[1.0]])
+    places = set()
+    for n in range(2, 1000):
+        store.grow(n)
+        updates = store.signals(0).updates
+        assert updates is not None
+        places.add(updates.__array_interface__["data"][0])
+    assert len(places) <= 11
