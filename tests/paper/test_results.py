@@ -1,0 +1,98 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from equifl.metrics import interval, paired
+from equifl.paper import results
+from equifl.paper.results import Setting, bytes_up, make_blocks, names, rewrite
+from equifl.paper.tables import DATA, VARIANTS, configuration, six
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "results" / "paper"
+PAGE = (ROOT / "docs" / "results.md").read_text()
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def line(table: str, title: str) -> list[str]:
+    (found,) = [cells(row) for row in table.splitlines() if cells(row)[0] == title]
+    return found
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    """If not: python -m equifl.paper.results, and read again what is written around the tables."""
+    blocks = make_blocks(COMMITTED)
+    assert names(PAGE) == list(blocks)
+    assert rewrite(PAGE, blocks) == PAGE
+
+
+def test_every_table_has_as_many_cells_in_each_line() -> None:
+    for block in make_blocks(COMMITTED).values():
+        for table in block.split("\n\n"):
+            assert len({len(cells(row)) for row in table.splitlines()}) == 1
+
+
+def test_a_block_nobody_makes_is_refused() -> None:
+    with pytest.raises(ValueError, match="table: 'beyond mnits' is not known; did you mean 'beyond mnist'"):
+        rewrite("<!-- table: beyond mnits -->\n<!-- end -->", {"beyond mnist": ""})
+
+
+def test_what_is_outside_the_markers_stays() -> None:
+    page = "a\n\n<!-- table: x -->\n<!-- end -->\n\n| b |\n\n<!-- table: y -->\nold\n<!-- end -->\n"
+    blocks = {"x": "1", "y": "2"}
+    once = rewrite(page, blocks)
+    assert once == ("a\n\n<!-- table: x -->\n\n1\n\n<!-- end -->\n\n| b |\n\n<!-- table: y -->\n\n2\n\n<!-- end -->\n")
+    assert rewrite(once, blocks) == once
+
+
+def test_every_setting_has_a_title() -> None:
+    assert list(results.SETTINGS) == list(VARIANTS)
+
+
+def test_a_table_takes_the_files_and_seeds_that_are_there(tmp_path: Path) -> None:
+    shutil.copy(COMMITTED / "mnist-paper.json", tmp_path)
+    content = json.loads((COMMITTED / "mnist-unequal.json").read_text())
+    del content["runs"]["rota"]["3"], content["runs"]["uniform"]["7"]
+    (tmp_path / "mnist-unequal.json").write_text(json.dumps(content))
+    table = results.beyond("mnist", tmp_path)
+    assert [cells(row)[:2] for row in table.splitlines()[2:]] == [["the paper's, stale", "20"], ["unequal sizes", "8"]]
+    setting = Setting("mnist", "unequal", tmp_path)
+    assert setting.seeds == [0, 1, 2, 4, 5, 6, 8, 9]
+    mean, half_width = interval(
+        [content["runs"]["divfl"][str(seed)]["final"]["dissimilarity"] for seed in setting.seeds]
+    )
+    assert line(table, "unequal sizes")[4].startswith(f"{mean:.1f} ± {half_width:.1f} (")
+    assert len(results.over_rounds("mnist", tmp_path).splitlines()[0].split("|")) == 1 + 5 + 1  # no long training
+
+
+def test_bold_is_what_differs_from_random_in_the_same_seeds() -> None:
+    setting = Setting("mnist", "averaged", COMMITTED)
+    found = line(results.beyond("mnist", COMMITTED), results.SETTINGS["averaged"])
+    for selector, cell in (("power_of_choice", found[3]), ("divfl", found[4])):
+        for measure, part in zip(("dissimilarity", "accuracy"), cell.split(" ("), strict=True):
+            mean, half_width = paired(setting.values(selector, measure), setting.values("uniform", measure))
+            assert ("**" in part) == (abs(mean) > half_width)
+    assert "**" not in found[2]
+
+
+@pytest.mark.parametrize("variant", ["exact", "fresh"])
+def test_bytes_of_a_run_are_those_recorded_of_its_rounds(variant: str) -> None:
+    """Kept is the last of 70 rounds; where signals are stale, the first also introduces 100 clients."""
+    setting = Setting("mnist", variant, COMMITTED)
+    introduced = {"uniform": 0, "power_of_choice": 4 * 100, "subtrunc_0.95": 4 * 100 * (44_426 + 1)}
+    for name in six("mnist"):
+        last = int(setting.values(name, "bytes_up")[0])
+        first = introduced.get(name, 4 * 100 * 44_426) if variant == "exact" else 0
+        assert bytes_up(configuration("mnist", [name], [0], variant), name, 44_426) == 70 * last + first
+
+
+def test_rounds_that_the_page_shows_end_as_the_runs_did() -> None:
+    for data in DATA:
+        setting = Setting(data, "paper", COMMITTED)
+        rounds = configuration(data, ["uniform"], [0]).rounds
+        for name in six(data):
+            assert setting.dissimilarity(name, rounds).tolist() == setting.values(name, "dissimilarity").tolist()
