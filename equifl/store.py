@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl.checks import integer, integers, numbers, require, require_each, shaped
+from equifl.guard import believable
 from equifl.signals import (
     Floats,
     Ints,
@@ -36,6 +37,7 @@ class SignalStore:
     Args:
         clients: how many; `grow` makes room for more.
         sizes: (N,) training examples (default 1).
+        clip_losses: whether losses out of a believable range are lowered before anyone uses them (`equifl.guard`).
         sketch: how the updates are sketched, if they are; others are refused by their length, and by their seed where
             it is said.
         dtype: in which updates are kept: float32, or float16, which has three digits and ends at 65,504.
@@ -54,6 +56,7 @@ class SignalStore:
         clients: int,
         *,
         sizes: ArrayLike | None = None,
+        clip_losses: bool = False,
         sketch: CountSketch | None = None,
         dtype: str = "float32",
         memory_map: str | PathLike[str] | None = None,
@@ -66,6 +69,7 @@ class SignalStore:
         self._times_selected = np.zeros(n, np.int64)
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
+        self.clip_losses = clip_losses
         self._sketch = sketch
         self._path = None if memory_map is None else Path(memory_map)
         self._updates: Floats | None = None
@@ -140,6 +144,21 @@ class SignalStore:
         for name, array in longer.items():
             setattr(self, name, array)
 
+    def forget(self, ids: ArrayLike) -> None:
+        """As if these clients had never been heard from or selected: their numbers can be given to others.
+
+        >>> store = SignalStore(2)
+        >>> store.observe([0, 1], losses=[0.5, 1.5], round=0)
+        >>> store.forget([1])
+        >>> store.signals(1).losses.tolist(), store.signals(1).times_selected.tolist()
+        ([0.5, nan], [1, 0])
+        """
+        who = self._ids(ids)
+        for name, fill in _NEVER_HEARD.items():
+            getattr(self, name)[who] = fill
+        if self._updates is not None:
+            self._updates[who] = np.nan
+
     def signals(self, round: int, *, available: ArrayLike | None = None) -> Signals:
         """What is known as round `round` begins; `available` overrides the remembered one for this round.
 
@@ -147,7 +166,7 @@ class SignalStore:
         the value before the next `observe`.
         """
         return Signals(
-            losses=self._losses.copy(),
+            losses=believable(self._losses) if self.clip_losses else self._losses.copy(),
             updates=self._updates,
             last_selected=self._last_selected.copy(),
             times_selected=self._times_selected.copy(),

@@ -12,13 +12,25 @@ import equifl
 PACKAGE = Path(equifl.__file__).parent
 
 # A module may import those before it and nothing else of ours.
-ORDER = ["checks", "threads", "signals", "sketch", "sketch_file", "store", "distances", "objectives", "maximizers"]
+ORDER = [
+    "checks",
+    "threads",
+    "signals",
+    "guard",
+    "sketch",
+    "sketch_file",
+    "store",
+    "distances",
+    "objectives",
+    "maximizers",
+]
 ORDER += [
     "selectors",
     "testing",
     "records",
     "metrics",
     "config",
+    "flower",
     "sim",
     "paper",
     "report",

@@ -103,14 +103,21 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     }
     for row in rows:
         lanes[row["selector"]][row["seed"]].append(row)
+    played = max(row["round"] for row in rows) + 1
+    clients = config["clients"] or _clients_seen(rows)
     return Numbers(
-        rounds=config["rounds"],
-        played=max(row["round"] for row in rows) + 1,
+        rounds=config["rounds"] or played,
+        played=played,
         evaluated=evaluated,
         seeds=len(config["seeds"]),
-        clients=config["clients"],
-        selectors={name: _selector(by_seed, config["clients"]) for name, by_seed in lanes.items()},
+        clients=clients,
+        selectors={name: _selector(by_seed, clients) for name, by_seed in lanes.items()},
     )
+
+
+def _clients_seen(rows: Iterable[Row]) -> int:
+    """How many there are in a live federation, which nobody knows beforehand."""
+    return max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
 
 
 def _selector(lanes: Lanes, clients: int) -> Selector:
@@ -153,10 +160,11 @@ def _total(lanes: Lanes, key: str) -> Series:
     return _series(totals, lambda row: row["total"])
 
 
-def _clients(accuracies: list[list[float]]) -> Clients:
-    mean = np.mean(accuracies, axis=0)
+def _clients(accuracies: list[list[float | None]]) -> Clients:
+    mean = np.mean(np.array(accuracies, np.float64), axis=0)
     order = np.argsort(mean, kind="stable")
-    return Clients(order.tolist(), mean[order].tolist(), max(1, math.floor(len(mean) / 10)))
+    order = order[~np.isnan(mean[order])]  # in a live federation not everyone evaluates
+    return Clients(order.tolist(), mean[order].tolist(), max(1, math.floor(len(order) / 10)))
 
 
 def _participation(lanes: Lanes, clients: int) -> Participation:

@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 
 from equifl.records import RunFolder
 from equifl.report.figures import COLOURS, Drawing, Rows, draw
-from equifl.report.numbers import make_numbers, whole_rounds
+from equifl.report.numbers import Numbers, make_numbers, whole_rounds
 from equifl.report.recipe import as_toml
 from equifl.report.table import MEASURES, Measure, Table, make_table
 
@@ -45,7 +45,8 @@ def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: lis
     )
     environment.filters |= {"nan": math.isnan, "data_uri": data_uri}
     return environment.get_template("template.html.j2").render(
-        title=_title(config),
+        title=_title(config["data"]["name"], numbers),
+        simulated="flower" not in config,
         numbers=numbers,
         lead=_lead(table),
         table=table,
@@ -58,10 +59,10 @@ def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: lis
     )
 
 
-def _title(config: Mapping[str, Any]) -> str:
-    counts = [("client", config["clients"]), ("round", config["rounds"]), ("seed", len(config["seeds"]))]
+def _title(name: str, numbers: Numbers) -> str:
+    counts = [("client", numbers.clients), ("round", numbers.rounds), ("seed", numbers.seeds)]
     told = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts)
-    return f"{config['data']['name']}: {told}"
+    return f"{name}: {told}"
 
 
 def _lead(table: Table) -> str:

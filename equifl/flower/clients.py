@@ -1,0 +1,171 @@
+"""What the server knows of its clients: who they are, and what they said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from equifl.flower.replies import MissingMetricError, SetAsideError, TrainNews, metrics_of, read_answer, read_training
+from equifl.flower.roster import Roster
+from equifl.signals import Ints, Signals
+from equifl.sketch import CountSketch
+from equifl.store import SignalStore
+
+log = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the metrics are called."""
+
+    loss: str
+    accuracy: str
+    size: str
+
+
+class Clients:
+    """A roster, and a store that grows with it. Of losses, a selector sees what is believable (`equifl.guard`)."""
+
+    def __init__(self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch) -> None:
+        self._roster, self._keys, self._needs, self._sketch = roster, keys, needs, sketch
+        self._store: SignalStore | None = None
+
+    def __len__(self) -> int:
+        return len(self._roster)
+
+    def meet(self, grid: Grid) -> list[int]:
+        """Who is online, in the order in which they were first met."""
+        online = set(grid.get_node_ids())
+        self._roster.keep(online)
+        if self._roster.unmet(online):  # else Flower need not be asked: it copies all that it knows of all nodes
+            self._roster.meet(node for node in grid.get_nodes() if node.node_id in online)
+        return self._roster.in_order(online)
+
+    def of(self, node_ids: Iterable[int]) -> Ints:
+        """The clients behind these nodes."""
+        clients = self._roster.clients(node_ids)
+        self._make_room()
+        return clients
+
+    def strangers(self, node_ids: Iterable[int]) -> list[int]:
+        """Nodes of which it is not known yet which client they are, or what that client's loss is, if it matters."""
+        known = [node for node in node_ids if self._roster.knows(node)]
+        heard = dict(zip(known, self._done(known), strict=True))
+        return [node for node in node_ids if not heard.get(node, False)]
+
+    def signals(self, round: int | None, node_ids: Iterable[int]) -> Signals:
+        """What is known as a round begins (None: after all rounds), with these nodes available."""
+        here = self.of(node_ids)
+        assert self._store is not None, "nobody was met yet"
+        available = np.zeros(len(self._store), bool)
+        available[here] = True
+        return self._store.signals(np.iinfo(np.int64).max if round is None else round, available=available)
+
+    def hear_training(
+        self, round: int, asked: Iterable[int], replies: Iterable[Message], sent: ArrayRecord, *, signals: bool
+    ) -> dict[int, TrainNews]:
+        """Remember who was asked, and what the usable replies said; by node. Others are set aside and named.
+
+        Without `signals` the replies are only checked: what a selector hears then comes from elsewhere.
+        """
+        news: dict[int, TrainNews] = {}
+        missing: list[MissingMetricError] = []
+        wanted = self._needs if signals else frozenset[str]()
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            try:
+                self.recognise(node, metrics_of(reply))
+                news[node] = read_training(
+                    reply, sent, loss=self._keys.loss, size=self._keys.size, needs=wanted, sketch=self._sketch
+                )
+            except SetAsideError as error:
+                log.warning("equifl: round %d: %s is set aside: %s", round + 1, self._named(node), error)
+                missing += [error] if isinstance(error, MissingMetricError) else []
+        if missing and not news:
+            raise ValueError(
+                f"equifl: {missing[0]}, which the selector needs; let the client report it, or say what it is called: "
+                "FairSelection(..., loss='...')"
+            )
+        who = np.unique(self.of(asked))
+        assert self._store is not None, "nobody was met yet"
+        self._store.observe(who, round=round)
+        self._remember(news if signals else {node: TrainNews(None, None, told.size, 0) for node, told in news.items()})
+        return news
+
+    def hear_answers(self, replies: Iterable[Message], *, fresh: bool) -> int:
+        """Take note of answers to a probe; returns their bytes. Unless `fresh`, only of clients never heard before."""
+        news, total = {}, 0
+        for reply in self.in_order(replies):
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                log.warning("equifl: %s did not answer the probe: %s", self._named(node), reply.error.reason)
+                continue
+            for record in reply.content.config_records.values():
+                self.recognise(node, record)
+            try:
+                told = read_answer(reply, self._sketch if fresh and "updates" in self._needs else None)
+            except SetAsideError as error:
+                log.warning("equifl: the answer of %s is set aside: %s", self._named(node), error)
+                continue
+            total += told.bytes
+            news[node] = told
+        if not fresh:
+            news = {node: news[node] for node, done in zip(news, self._done(list(news)), strict=True) if not done}
+        self._remember(news)
+        return total
+
+    def recognise(self, node: int, record: Mapping[str, Any]) -> None:
+        """Learn from a reply who a node is."""
+        free = self._roster.recognise(node, record)
+        if free is not None and self._store is not None:
+            self._store.forget([free])
+
+    def in_order(self, replies: Iterable[Message]) -> list[Message]:
+        """Replies in the order in which their nodes were met: numbers must not depend on who is fast."""
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        return [by_node[node] for node in self._roster.in_order(by_node)]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it as plain arrays."""
+        stored = {} if self._store is None else self._store.state_dict()
+        return {f"store.{key}": array for key, array in stored.items()} | {
+            "identities": np.array(self._roster.identities, np.str_)
+        }
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `state` gave."""
+        self._roster = Roster(self._roster.metric, state["identities"].tolist())
+        self._make_room()
+        if self._store is not None:
+            prefix = "store."
+            self._store.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+
+    def _make_room(self) -> None:
+        if self._store is None and len(self._roster):
+            self._store = SignalStore(len(self._roster), clip_losses=True, sketch=self._sketch)
+        elif self._store is not None:
+            self._store.grow(len(self._roster))
+
+    def _done(self, nodes: list[int]) -> list[bool]:
+        """Of each node, whether its client's loss was heard, or does not matter."""
+        if "losses" not in self._needs or not nodes:
+            return [True] * len(nodes)
+        return self.signals(None, []).knows_loss[self.of(nodes)].tolist()
+
+    def _remember(self, news: Mapping[int, TrainNews]) -> None:
+        for name, field in (("losses", "loss"), ("updates", "update"), ("sizes", "size")):
+            told = {node: getattr(one, field) for node, one in news.items() if getattr(one, field) is not None}
+            if told and (name == "sizes" or name in self._needs):
+                who, values = self.of(told), np.array(list(told.values()))
+                assert self._store is not None, "nobody was met yet"
+                self._store.observe(who, **{name: values})  # type: ignore[arg-type]
+
+    def _named(self, node: int) -> str:
+        return self._roster.named(node)

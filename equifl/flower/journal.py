@@ -1,0 +1,73 @@
+"""What a federation leaves on the disk: the same folder as a simulation, so the same report, and a way to go on."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import flwr
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from equifl import __version__
+from equifl.records import RunFolder
+
+State = Mapping[str, NDArray[Any]]
+
+
+class Journal:
+    """Rows and a checkpoint after every round in a folder; without a folder, rows in memory and no checkpoint."""
+
+    def __init__(self, path: Path | str | None, config: Mapping[str, Any], *, resume: bool) -> None:
+        self._path, self._config = path, config
+        self._folder: RunFolder | None = None
+        self.state: State | None = None
+        self.cohorts: list[list[int]] = []  # who was selected, round by round
+        if path is None:
+            return
+        folder = self._open(path)
+        self.state = folder.load_checkpoint()
+        if (self.state is not None) != resume:
+            self.close()
+            held = (
+                "no finished round; start with FairSelection" if resume else "a run; FairSelection.resume continues it"
+            )
+            raise ValueError(f"{path}: holds {held}")
+        # A row without its checkpoint was written by a process that died in between: the round is played again.
+        folder.keep_before(int(self.state["rounds_played"]) if self.state is not None else 0)
+        self.cohorts = [row["cohort"] for row in folder.rows()]
+
+    def write(self, row: Mapping[str, Any], state: State) -> None:
+        """A round is over."""
+        self.cohorts.append(row["cohort"])
+        if self._path is not None:
+            folder = self._open(self._path)
+            folder.append([row])
+            folder.save_checkpoint(state)
+
+    def close(self) -> None:
+        """Let others write the folder, until there is something to write again."""
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+
+    def _open(self, path: Path | str) -> RunFolder:
+        if self._folder is None:
+            versions = {"equifl": __version__, "flwr": flwr.__version__, "numpy": np.__version__}
+            made_with = {"versions": versions | {"python": platform.python_version()}, "device": platform.machine()}
+            self._folder = RunFolder.open(path, self._config, made_with)
+        return self._folder
+
+
+def model_to_state(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
+    """The global model as plain arrays, in their order."""
+    names = np.array(list(arrays))
+    return {"model": names} | {f"model.{i}": array.numpy() for i, array in enumerate(arrays.values())}
+
+
+def model_of_state(state: State) -> ArrayRecord:
+    """The global model that a checkpoint holds."""
+    return ArrayRecord({str(name): Array(state[f"model.{i}"]) for i, name in enumerate(state["model"])})

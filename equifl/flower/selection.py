@@ -1,0 +1,336 @@
+"""FairSelection: any Flower strategy, with fair cohorts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from equifl.checks import integer, require
+from equifl.flower.clients import Clients, Keys
+from equifl.flower.journal import Journal, model_of_state, model_to_state
+from equifl.flower.probe import Question, ask
+from equifl.flower.replies import SetAsideError, metrics_of, read_accuracy
+from equifl.flower.roster import Roster
+from equifl.flower.wrapped import PartOfGrid, TooFewNodes, chain, least_nodes, require_open
+from equifl.metrics import fairness, participation
+from equifl.selectors import Selector
+from equifl.selectors.explanation import explanation
+from equifl.selectors.rules import needs, require_cohort
+from equifl.sketch import CountSketch
+
+log = logging.getLogger("flwr")
+
+Probing = Literal["never", "newcomers", "everyone"]
+
+
+class FairSelection(Strategy):
+    """Wraps a Flower strategy and chooses the nodes that it trains with; all else is the strategy's own.
+
+    The strategy is shown the chosen nodes and no others. What they send back is what the selector hears: the update
+    w_k - w_k^(i), as a sketch, so that the server holds N x length numbers and not N x d; the loss and the number of
+    examples from their metrics. A selector that needs updates alone, as Rota does, needs no change in the client.
+
+        strategy = FairSelection(FedAvg(), Rota(), k=10)
+        strategy.start(grid=grid, initial_arrays=arrays, num_rounds=50)
+
+    Args:
+        strategy: what configures and aggregates; it must take all nodes that it is shown (`fraction_train=1.0`).
+        selector: any of equifl's, or one of your own.
+        k: nodes to train with in each round.
+        seed: of all random choices.
+        identity: a metric, such as "partition-id", by which a client is known again when its node restarts.
+            Default: the node's public key, or its name.
+        loss: the metric of a training reply that is the client's loss; only some selectors need it.
+        accuracy: the metric of an evaluation reply that is the client's accuracy, from 0 to 1.
+        size: the metric that is the number of examples.
+        sketch: how long a sketch is, and its seed.
+        probe: "newcomers": ask new nodes who they are before they are selected for the first time; "everyone": ask all
+            nodes for their loss and gradient before every round. Both need `equifl.flower.probe` in the client.
+        patience: seconds to wait for nodes, and for answers to a probe, before going on without them.
+        wait_for: nodes to wait for before a round (default k).
+        folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        selector: Selector,
+        *,
+        k: int,
+        seed: int = 0,
+        identity: str | None = None,
+        loss: str = "train_loss",
+        accuracy: str = "eval_acc",
+        size: str = "num-examples",
+        sketch: CountSketch | None = None,
+        probe: Probing = "never",
+        patience: float = 60.0,
+        wait_for: int | None = None,
+        folder: Path | str | None = None,
+        _resume: bool = False,
+    ) -> None:
+        self.strategy, self.selector = strategy, selector
+        self.k = integer("k", k, least=1)
+        self.seed = integer("seed", seed, least=0)
+        self.wait_for = self.k if wait_for is None else integer("wait_for", wait_for, least=1)
+        require("probe", probe, probe in get_args(Probing), " or ".join(map(repr, get_args(Probing))))
+        require("patience", patience, patience >= 0, "0 or more seconds")
+        require_open(strategy, self.k)
+        self.probe, self.patience = probe, patience
+        self.keys = Keys(loss, accuracy, size)
+        self.sketch = sketch or CountSketch()
+        self.identity = identity
+        self.rounds_played = 0
+        self.arrays: ArrayRecord | None = None
+        self.clients = Clients(Roster(identity), self.keys, needs(selector), self.sketch)
+        self._name = type(selector).__name__.lower()
+        self._asked: list[int] = []  # nodes, in this round
+        self._row: dict[str, Any] = {}
+        self._probed: set[int] = set()
+        self._settled = False
+        self._journal = Journal(folder, self._config(), resume=_resume)
+        if self._journal.state is not None:
+            self.clients.load(self._journal.state)
+            self.arrays = model_of_state(self._journal.state)
+            self.rounds_played = int(self._journal.state["rounds_played"])
+
+    @classmethod
+    def resume(cls, folder: Path | str, strategy: Strategy, selector: Selector, **options: Any) -> FairSelection:
+        """Go on after the last finished round of the run in `folder`, with the settings that it was started with.
+
+        `arrays` is then the global model at that point, and `rounds_played` says how many rounds are behind:
+
+            strategy = FairSelection.resume("runs/mine", FedAvg(), Rota(), k=10)
+            strategy.start(grid=grid, initial_arrays=strategy.arrays, num_rounds=50 - strategy.rounds_played)
+
+        State that the wrapped strategy keeps for itself, such as FedAdam's moments, is not in it.
+        """
+        return cls(strategy, selector, folder=folder, _resume=True, **options)
+
+    def start(self, *args: Any, **options: Any) -> Result:
+        """As Flower's own, whose arguments it takes; when it is over, others may write the folder."""
+        try:
+            return super().start(*args, **options)
+        finally:
+            self._journal.close()
+
+    def summary(self) -> None:
+        """Log who chooses, then what is wrapped."""
+        log.info("\t├──> equifl: %s chooses %d nodes a round", self.selector, self.k)
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose nodes, and let the strategy write to them."""
+        self.arrays = arrays
+        self._row = {"round": self.rounds_played, "selector": self._name, "seed": self.seed, "cohort": []}
+        self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}
+        online = self._online(grid)
+        if self.probe != "never" and online:
+            self._ask(grid, online, arrays)
+        chosen = self._choose(online)
+        messages = self._write(
+            "train",
+            grid,
+            lambda: chosen,
+            lambda part: self.strategy.configure_train(self._number, arrays, config, part),
+        )
+        place = {node: i for i, node in enumerate(chosen)}  # strategies shuffle; the order of choice is part of it
+        messages.sort(key=lambda message: place.get(message.metadata.dst_node_id, len(place)))
+        self._asked = [message.metadata.dst_node_id for message in messages]
+        self._row["bytes_down"] += len(self._asked) * sum(len(array.data) for array in arrays.values())
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hear what came back, and let the strategy aggregate what of it can be used."""
+        first = list(_first_of_each(replies, self._asked))
+        first.sort(
+            key=lambda reply: self._asked.index(reply.metadata.src_node_id)
+        )  # sums must not depend on who is fast
+        failed = [reply for reply in first if reply.has_error()]
+        heard = {reply.metadata.src_node_id: reply for reply in first if not reply.has_error()}
+        if self._asked:
+            assert self.arrays is not None, "configure_train comes first"
+            news = self.clients.hear_training(
+                self.rounds_played, self._asked, heard.values(), self.arrays, signals=self.probe != "everyone"
+            )
+            losses = [told.loss for told in news.values() if told.loss is not None]
+            self._row["cohort"] = self.clients.of(self._asked).tolist()
+            self._row["local_loss"] = float(np.mean(losses)) if losses else None
+            self._row["bytes_up"] += sum(told.bytes for told in news.values())
+            heard = {node: heard[node] for node in news}
+        if not heard:
+            log.warning(
+                "equifl: round %d: of %d nodes none replied usably; the model stays", self._number, len(self._asked)
+            )
+            return None, None
+        arrays, metrics = self.strategy.aggregate_train(self._number, [*heard.values(), *failed])
+        self.arrays = arrays or self.arrays
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let the strategy write to all who are online, or as many of them as it wants."""
+        return self._write(
+            "evaluate",
+            grid,
+            lambda: self.clients.meet(grid),
+            lambda part: self.strategy.configure_evaluate(self._number, arrays, config, part),
+        )
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The strategy's metrics, and how evenly the model serves those who evaluated it; the round ends here."""
+        heard = self.clients.in_order(_first_of_each(replies, None))
+        metrics = self.strategy.aggregate_evaluate(self._number, heard) if heard else None
+        told = self._evenness([reply for reply in heard if not reply.has_error()])
+        self.rounds_played += 1
+        self._journal.write(self._row, self._state())
+        # The mean of an identity says nothing.
+        mine = {key: value for key, value in (metrics or {}).items() if key != self.identity}
+        return MetricRecord(mine | told)
+
+    @property
+    def _number(self) -> int:
+        """Of the round that is under way, as Flower counts: from 1, and on from where a resumed run was."""
+        return self.rounds_played + 1
+
+    def _online(self, grid: Grid) -> list[int]:
+        """Nodes to choose from: `wait_for` of them, or those who are there when patience ends."""
+        until = time.monotonic() + self.patience
+        found = list(grid.get_node_ids())
+        while (len(found) < self.wait_for or not self._settled) and time.monotonic() < until:
+            before = len(found)
+            time.sleep(0.2)
+            found = list(grid.get_node_ids())
+            # At the start nodes come in one by one; who is counted in must not depend on the moment.
+            self._settled = self._settled or len(found) == before >= self.wait_for
+        self._settled = True
+        if len(found) < self.wait_for:
+            log.warning("equifl: round %d: %d of %d nodes are online", self._number, len(found), self.wait_for)
+        return self.clients.meet(grid)
+
+    def _ask(self, grid: Grid, online: list[int], arrays: ArrayRecord) -> None:
+        everyone = self.probe == "everyone"
+        asked = online if everyone else sorted(set(self.clients.strangers(online)) - self._probed)
+        self._probed |= set(asked)  # who cannot answer is not asked again and again
+        with_gradient = everyone and "updates" in needs(self.selector)
+        question = Question(self.identity, self.sketch if with_gradient else None)
+        answers = ask(grid, asked, arrays, question, deadline=self.patience)
+        up = self.clients.hear_answers(_first_of_each(answers, asked), fresh=everyone)
+        self._row["bytes_down"] += len(asked) * sum(len(array.data) for array in arrays.values())
+        self._row["bytes_up"] += up
+
+    def _choose(self, online: list[int]) -> list[int]:
+        k = min(self.k, len(online))
+        if not k:
+            return []
+        signals = self.clients.signals(self.rounds_played, online)
+        rng = np.random.default_rng(np.random.SeedSequence([self.seed, self.rounds_played]))
+        cohort = require_cohort(self.selector.select(signals, k, rng=rng), signals, k, self._name)
+        self._row |= explanation(self.selector, signals, cohort)
+        node_of = dict(zip(self.clients.of(online).tolist(), online, strict=True))
+        return [node_of[client] for client in cohort.tolist()]
+
+    def _write(
+        self,
+        what: str,
+        grid: Grid,
+        nodes: Callable[[], list[int]],
+        configure: Callable[[Grid], Iterable[Message]],
+    ) -> list[Message]:
+        """The messages of the wrapped strategy, which would wait for ever for nodes that do not come."""
+        shown = nodes()
+        wanted = max(least_nodes(self.strategy, what), 1)
+        try:
+            if what == "evaluate" or len(shown) >= wanted:
+                return list(configure(PartOfGrid(grid, nodes, self.patience)))
+        except TooFewNodes:
+            shown = nodes()
+        name = type(self.strategy).__name__
+        log.warning(
+            "equifl: round %d: no %s, because %s wants %d nodes and %d are there",
+            self._number,
+            what,
+            name,
+            wanted,
+            len(shown),
+        )
+        return []
+
+    def _evenness(self, replies: list[Message]) -> dict[str, float]:
+        """Fairness of performance and of participation, for Flower's history and into the row."""
+        found: dict[int, tuple[float, float]] = {}
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            self.clients.recognise(node, metrics_of(reply))
+            try:
+                weight = float(metrics_of(reply).get(self.keys.size, 1))
+                found[int(self.clients.of([node])[0])] = (read_accuracy(reply, self.keys.accuracy), weight)
+            except SetAsideError as error:
+                log.warning("equifl: round %d: the evaluation of node %d is set aside: %s", self._number, node, error)
+        times = self.clients.signals(None, []).times_selected if len(self.clients) else np.zeros(1, np.int64)
+        told = participation(times, [*self._journal.cohorts, self._row["cohort"]])
+        self._row["participation"] = told
+        told = {f"participation-{name}": value for name, value in told.items()}
+        if found:
+            accuracy, weights = np.array(list(found.values())).T
+            even = fairness(accuracy)
+            mean = float(np.average(accuracy, weights=weights if weights.sum() > 0 else None))
+            by_client = [round(100 * found[i][0], 4) if i in found else None for i in range(len(self.clients))]
+            self._row |= {"accuracy": 100 * mean, **even, "client_accuracy": by_client}
+            told |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}
+        return told
+
+    def _config(self) -> dict[str, Any]:
+        """What the folder says of the run, in the terms of a simulation's configuration."""
+        options: dict[str, Any] = {}
+        if is_dataclass(self.selector) and not isinstance(self.selector, type):
+            options = {field.name: _plain(getattr(self.selector, field.name)) for field in fields(self.selector)}
+        wrapped: dict[str, Any] = {
+            "strategy": [type(part).__name__ for part in chain(self.strategy)],
+            "identity": self.identity,
+        }
+        wrapped |= {"probe": self.probe, "sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
+        return {
+            "rounds": None,
+            "clients": None,
+            "per_round": self.k,
+            "seeds": [self.seed],
+            "data": {"name": "Flower"},
+            "flower": wrapped,
+            "selectors": {self._name: options},
+        }
+
+    def _state(self) -> dict[str, Any]:
+        model = {} if self.arrays is None else model_to_state(self.arrays)
+        return {**self.clients.state(), **model, "rounds_played": np.array(self.rounds_played)}
+
+
+def _first_of_each(replies: Iterable[Message], asked: Iterable[int] | None) -> Iterator[Message]:
+    """One reply a node, of those who were asked: others came late, or twice."""
+    left = None if asked is None else set(asked)
+    seen: set[int] = set()
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node in seen or (left is not None and node not in left):
+            log.warning("equifl: a reply of node %d came late or twice: ignored", node)
+            continue
+        seen.add(node)
+        yield reply
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | bool | None) else repr(value)

@@ -1,0 +1,86 @@
+"""Living with the wrapped strategy: what it must be like, and what it is shown of the federation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from equifl.checks import require
+
+
+class TooFewNodes(Exception):  # noqa: N818
+    """The wrapped strategy kept waiting for nodes that are not shown to it."""
+
+
+class PartOfGrid(Grid):
+    """A grid on which only some nodes are online.
+
+    Flower's strategies ask again and again until enough nodes are there. Whoever still asks after `patience` seconds
+    gets `TooFewNodes`, so that nothing waits for ever.
+    """
+
+    def __init__(self, grid: Grid, shown: Callable[[], list[int]], patience: float) -> None:
+        self._grid, self._shown = grid, shown
+        self._until = time.monotonic() + patience
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes shown."""
+        if time.monotonic() > self._until:
+            raise TooFewNodes
+        return self._shown()
+
+    def get_nodes(self) -> Iterable[Any]:
+        """The same, with what is known of each."""
+        shown = set(self.get_node_ids())
+        return [node for node in self._grid.get_nodes() if node.node_id in shown]
+
+    def set_run(self, run: Any) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self._grid.run
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        return self._grid.create_message(*args, **options)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def require_open(strategy: Strategy, k: int) -> None:
+    """Refuse a strategy that would sample among the chosen, or wait for more nodes than are chosen."""
+    for part in chain(strategy):
+        name = type(part).__name__
+        fraction = getattr(part, "fraction_train", 1.0)
+        why = "1.0, because FairSelection chooses the nodes and the strategy takes them all"
+        require(f"{name}.fraction_train", fraction, fraction == 1.0, why)
+        for field in ("min_train_nodes", "min_available_nodes"):
+            least = getattr(part, field, 0)
+            require(f"{name}.{field}", least, least <= k, f"at most k = {k}: no more nodes than that are shown to it")
+        sampled = getattr(part, "num_sampled_clients", k)
+        require(f"{name}.num_sampled_clients", sampled, sampled == k, f"k = {k}")
+
+
+def least_nodes(strategy: Strategy, what: str) -> int:
+    """How many nodes a strategy waits for."""
+    wanted = [getattr(part, f"min_{field}_nodes", 0) for part in chain(strategy) for field in (what, "available")]
+    return max(wanted)
+
+
+def chain(strategy: Any) -> Iterator[Any]:
+    """The strategy, and those that it wraps in turn."""
+    while strategy is not None:
+        yield strategy
+        strategy = getattr(strategy, "strategy", None)

@@ -1,0 +1,3 @@
+from tests.flower.pretend import inside_a_run
+
+__all__ = ["inside_a_run"]

@@ -1,0 +1,136 @@
+"""A grid in this process: nodes that answer at once, by the real ClientApp, and misbehave on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from tests.flower.federation import app
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+Fault = Callable[[Message, Message], Iterable[Message]]  # question, honest reply -> what arrives
+
+
+class PretendGrid(Grid):
+    """Nodes by id; `partition` of each; a node's `fault` decides what of its reply arrives."""
+
+    def __init__(self, partitions: dict[int, int], **about: Any) -> None:
+        self.partitions = dict(partitions)
+        self.offline: set[int] = set()
+        self.faults: dict[int, Fault] = {}
+        self.asked: list[tuple[str, int]] = []
+        self.about = about
+
+    def get_node_ids(self) -> Iterable[int]:
+        return [node for node in self.partitions if node not in self.offline]
+
+    def get_nodes(self) -> Iterable[Any]:
+        for node in self.get_node_ids():
+            registered = (START + timedelta(seconds=self.partitions[node])).isoformat()
+            about = {"public_key": b"", "name": ""}
+            about |= {key: value(self.partitions[node]) for key, value in self.about.items()}
+            yield SimpleNamespace(node_id=node, registered_at=registered, **about)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return list(self._replies(messages))
+
+    def _replies(self, messages: Iterable[Message]) -> Iterator[Message]:
+        for message in messages:
+            node = message.metadata.dst_node_id
+            self.asked.append((message.metadata.message_type, node))
+            message.metadata.__dict__["_message_id"] = f"m{len(self.asked)}"
+            config: dict[str, Any] = {"partition-id": self.partitions[node]}
+            context = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+            honest: Message = app(message, context)
+            yield from self.faults.get(node, honestly)(message, honest)
+
+    def asked_to(self, kind: str) -> list[int]:
+        return [node for asked, node in self.asked if asked == kind]
+
+    run = None  # type: ignore[assignment]
+
+    def set_run(self, run: Any) -> None: ...
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        raise NotImplementedError
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError
+
+
+def honestly(question: Message, reply: Message) -> list[Message]:
+    return [reply]
+
+
+def silent(question: Message, reply: Message) -> list[Message]:
+    return []
+
+
+def twice(question: Message, reply: Message) -> list[Message]:
+    return [reply, reply]
+
+
+def failing(question: Message, reply: Message) -> list[Message]:
+    return [Message(Error(code=0, reason="out of memory"), reply_to=question)]
+
+
+def saying(**metrics: float) -> Fault:
+    """The honest reply, but for these metrics."""
+
+    def fault(question: Message, reply: Message) -> list[Message]:
+        record = next(iter(reply.content.metric_records.values()))
+        for name, value in metrics.items():
+            if name in record:
+                record[name] = value
+        return [reply]
+
+    return fault
+
+
+def without(metric: str) -> Fault:
+    def fault(question: Message, reply: Message) -> list[Message]:
+        records = {
+            name: MetricRecord({k: v for k, v in record.items() if k != metric})
+            for name, record in reply.content.metric_records.items()
+        }
+        return [Message(RecordDict({**reply.content.array_records, **records}), reply_to=question)]
+
+    return fault
+
+
+def weighing(number: float) -> Fault:
+    """Weights that are all this number."""
+
+    def fault(question: Message, reply: Message) -> list[Message]:
+        if not reply.content.array_records:
+            return [reply]
+        arrays = [0 * array.numpy() + number for array in reply.content["arrays"].values()]  # type: ignore[union-attr]
+        metrics = next(iter(reply.content.metric_records.values()))
+        return [Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=question)]
+
+    return fault
+
+
+@pytest.fixture
+def inside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's messages can be made only within a run; a test is none."""
+    for name, value in (("_task_id", 1), ("_run_id", 1), ("_node_id", 1)):
+        monkeypatch.setattr(TaskIdentity, name, value)
+
+
+def play(strategy: Any, grid: PretendGrid, rounds: int, arrays: ArrayRecord | None = None) -> Any:
+    from tests.flower.federation import initial_arrays
+
+    return strategy.start(
+        grid=grid, initial_arrays=arrays or initial_arrays(), num_rounds=rounds, train_config=ConfigRecord({})
+    )

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equifl import PowerOfChoice, SignalStore, SubTrunc
+from equifl.guard import believable
+
+losses = st.lists(st.floats(0, 10), min_size=3, max_size=30)
+
+
+@given(honest=losses, lie=st.floats(1e3, 1e30), liars=st.integers(1, 30))
+def test_fewer_than_half_cannot_exceed_the_honest(honest: list[float], lie: float, liars: int) -> None:
+    liars = min(liars, (len(honest) - 1) // 2)
+    seen = believable(np.array(honest + [lie] * liars))
+    assert seen.max() <= max(honest)
+
+
+@given(honest=losses)
+def test_nothing_is_raised_and_the_order_stays(honest: list[float]) -> None:
+    before = np.array(honest)
+    after = believable(before)
+    assert (after <= before).all()
+    assert (np.diff(after[np.argsort(before, kind="stable")]) >= 0).all()
+
+
+def test_losses_in_range_are_left_alone() -> None:
+    usual = np.random.default_rng(0).normal(2.3, 0.3, 1000)
+    assert (believable(usual) == usual).mean() > 0.99
+
+
+def test_never_heard_stays_so() -> None:
+    assert np.isnan(believable(np.full(3, np.nan))).all()
+
+
+@pytest.mark.parametrize("selector", [PowerOfChoice(candidates=20), SubTrunc(lam=50.0, scale="relative")])
+def test_a_store_that_clips_lets_no_lie_win(selector: PowerOfChoice | SubTrunc) -> None:
+    rng = np.random.default_rng(0)
+    updates, honest = rng.normal(size=(20, 5)), rng.uniform(1, 2, 20)
+
+    def cohort(loss: float, *, clip: bool) -> list[int]:
+        store = SignalStore(20, clip_losses=clip)
+        store.observe(range(20), updates=updates, losses=np.where(np.arange(20) == 13, loss, honest))
+        return selector.select(store.signals(0), 4, rng=np.random.default_rng(1)).tolist()
+
+    highest = np.delete(honest, 13).max()
+    assert cohort(1e9, clip=True) == cohort(highest, clip=True) == cohort(highest, clip=False)
+    assert 13 in cohort(1e9, clip=False)
