@@ -62,6 +62,7 @@ class Data:
     alpha: float | None = None
     beta: float | None = None
     iid: bool | None = None
+    largest: int | None = None
     least: int | None = None
     sizes: str | None = None
     size_sigma: float | None = None
@@ -133,6 +134,7 @@ class Config:
 
     `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
+    `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
     0.5
@@ -144,6 +146,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     signal: Literal["update", "gradient"] = "update"
     signal_examples: int | None = None
+    sketch: int | None = None
     evaluate_every: int = 5
     data: Data = field(default_factory=lambda: Data(classes_per_client=2))
     train: Train = field(default_factory=Train)
@@ -161,6 +164,7 @@ class Config:
         require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
         examples = self.signal_examples
         require("signal_examples", examples, examples is None or examples >= 1, "1 or more")
+        require("sketch", self.sketch, self.sketch is None or self.sketch >= 1, "1 or more")
         require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
         for name, options in self.selectors.items():
             candidates = getattr(make_selector(name, options), "candidates", None)
