@@ -12,8 +12,9 @@ import equifl
 PACKAGE = Path(equifl.__file__).parent
 
 # A module may import those before it and nothing else of ours.
-ORDER = ["checks", "threads", "signals", "sketch", "sketch_file", "store", "distances", "objectives", "maximizers"]
+ORDER = ["checks", "threads", "signals", "sketch", "sketch_file", "store", "centring", "distances", "objectives"]
 ORDER += [
+    "maximizers",
     "selectors",
     "testing",
     "records",
