@@ -62,6 +62,7 @@ class Data:
     alpha: float | None = None
     beta: float | None = None
     iid: bool | None = None
+    largest: int | None = None
     least: int | None = None
     sizes: str | None = None
     size_sigma: float | None = None
@@ -98,12 +99,14 @@ class Server:
 
     `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
     `average_last`: the mean of so many last global models is what is evaluated; 1 = the last one.
+    `clip_losses`: losses that nobody can believe are lowered before a selector sees them (`equifl.guard`).
     """
 
     aggregate: Literal["mean", "size", "loss"] = "mean"
     q: float = 1.0
     lr: float = 1.0
     average_last: int = 1
+    clip_losses: bool = False
 
     def __post_init__(self) -> None:
         require("server.q", self.q, 0 <= self.q < math.inf, "0 or more")
@@ -133,6 +136,7 @@ class Config:
 
     `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
+    `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
     0.5
@@ -144,6 +148,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     signal: Literal["update", "gradient"] = "update"
     signal_examples: int | None = None
+    sketch: int | None = None
     evaluate_every: int = 5
     data: Data = field(default_factory=lambda: Data(classes_per_client=2))
     train: Train = field(default_factory=Train)
@@ -161,6 +166,7 @@ class Config:
         require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
         examples = self.signal_examples
         require("signal_examples", examples, examples is None or examples >= 1, "1 or more")
+        require("sketch", self.sketch, self.sketch is None or self.sketch >= 1, "1 or more")
         require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
         for name, options in self.selectors.items():
             candidates = getattr(make_selector(name, options), "candidates", None)

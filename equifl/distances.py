@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from equifl.centring import CentredUpdates, mean_and_reach
 from equifl.checks import integer
 from equifl.signals import Floats, Ints, Signals
 from equifl.threads import on_all_cores, tiles
@@ -14,7 +15,7 @@ GIBIBYTE = 2**30
 _BLOCK_BYTES = 2**25  # rows computed at a time where the matrix is not kept
 _BLOCK_ROWS = 16  # but no fewer than these: every block reads all updates
 _CHUNK_BYTES = 2**24  # updates read and multiplied at a time
-_SHARE_BYTES = 2**26  # updates that one core looks through at a time
+_CHUNK_CLIENTS = 512  # but no fewer clients than these
 _SMALL = 256  # up to here the matrix costs less than wondering whether it pays
 _REFERENCES = 1024  # clients from whom the mean distance is measured
 
@@ -130,32 +131,12 @@ def centred_gram(signals: Signals, ids: Ints) -> Floats:
         return (to_mean[:, None] + to_mean - among) / 2 - spread
     assert signals.updates is not None
     wide = np.result_type(signals.updates, np.float32)
-    mean, _ = _mean_and_reach(signals.updates, None if known.all() else np.flatnonzero(known))
+    mean, _ = mean_and_reach(signals.updates, None if known.all() else np.flatnonzero(known))
     centred = np.subtract(signals.updates[ids], mean.astype(wide), dtype=wide)
     unit = max(float(centred.max(initial=0)), -float(centred.min(initial=0)))
     if not unit < 1e30:
         raise ValueError(f"updates: differ by {unit:.0e}; allowed: up to 1e30")
     return centred @ centred.T
-
-
-def _mean_and_reach(updates: Floats, ids: Ints | None) -> tuple[Floats, float]:
-    """The mean row of `ids` (None = all), and the largest difference of any number from it, a few rows at a time."""
-    n, d = len(updates) if ids is None else len(ids), updates.shape[1]
-    step = max(1, _SHARE_BYTES // (4 * d))
-    blocks = -(-n // step)  # the same whatever the number of cores, hence the sums too
-    sums, most, least = np.empty((blocks, d)), np.empty((blocks, d)), np.empty((blocks, d))
-
-    def work(part: range) -> None:
-        for block in part:
-            here = slice(block * step, (block + 1) * step)
-            rows = updates[here] if ids is None else updates[ids[here]]
-            rows.sum(axis=0, dtype=np.float64, out=sums[block])
-            most[block], least[block] = rows.max(axis=0), rows.min(axis=0)
-
-    on_all_cores(work, blocks, _SHARE_BYTES)
-    mean: Floats = sums.sum(axis=0) / n
-    reach = max((most.max(axis=0) - mean).max(), (mean - least.min(axis=0)).max())
-    return mean, float(reach)
 
 
 class UpdateDistances:
@@ -164,44 +145,18 @@ class UpdateDistances:
     |u_i - u_j|^2 = q_i + q_j - 2 <u_i, u_j> is a matrix product, hence fast, but in float32 it loses all
     its digits when the updates share a large common part. So the mean is subtracted first (distances do
     not change), and the few pairs that are still close to each other are computed by their difference.
-
-    Args:
-        updates: (N, d); read a part at a time, so they may be in a memory-mapped file.
-        ids: the rows meant, numbered 0, 1, ... among themselves; None = all.
-        copy_limit: bytes that a centred copy may take; beyond, parts are centred each time they are read.
+    Arguments as for `CentredUpdates`.
 
     >>> UpdateDistances(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).rows(np.array([0])).tolist()
     [[0.0, 5.0, 1.0]]
     """
 
     def __init__(self, updates: Floats, ids: Ints | None = None, *, copy_limit: int = GIBIBYTE) -> None:
-        self._updates, self._ids = updates, ids
-        self._wide = np.result_type(updates, np.float32)  # differences of float16 are taken in float32
-        mean, largest = _mean_and_reach(updates, ids)
-        if largest and not 1e-30 < largest < 1e30:
-            raise ValueError(f"updates: differ by {largest:.0e}; allowed: by 1e-30 to 1e30, or not at all")
-        self._mean = mean.astype(self._wide)
-        # A power of two, which rounds nothing, so that neither the squares nor their sums overflow or vanish.
-        moderate = largest == 0 or 1e-9 < largest < 1e9
-        self._unit = np.float32(1.0 if moderate else 2.0 ** np.floor(np.log2(largest)))
-        n, d = len(self), updates.shape[1]
-        self._width = max(512, _CHUNK_BYTES // (4 * d))
-        self._copy = np.empty((n, d), np.float32) if 4 * n * d <= copy_limit else None
-        self._squares = np.empty(n, np.float32)
-        share = max(1, _SHARE_BYTES // (4 * d))
-        on_all_cores(lambda part: self._prepare(part.start * share, part.stop * share), -(-n // share), _SHARE_BYTES)
-
-    def _prepare(self, first: int, last: int) -> None:
-        step = max(1, self._width // 16)  # stays in a core's cache
-        for start in range(first, min(last, len(self)), step):
-            part = slice(start, min(start + step, last, len(self)))
-            centred = self._read(part)
-            self._squares[part] = np.einsum("ij,ij->i", centred, centred)
-            if self._copy is not None:
-                self._copy[part] = centred
+        self._centred = CentredUpdates(updates, ids, copy_limit=copy_limit)
+        self._squares, self._unit = self._centred.squares, self._centred.unit
 
     def __len__(self) -> int:
-        return len(self._updates) if self._ids is None else len(self._ids)
+        return len(self._centred)
 
     def rows(self, ids: Ints) -> Floats:
         """(len(ids), N): from these clients to everybody."""
@@ -225,30 +180,17 @@ class UpdateDistances:
         radii = np.sqrt(self._squares)
         return self._unit * (radii + radii.max())
 
-    def _raw(self, part: slice | Ints) -> Floats:
-        return self._updates[part] if self._ids is None else self._updates[self._ids[part]]
-
-    def _read(self, part: slice | Ints, out: Floats | None = None) -> Floats:
-        """Centred updates, in float32."""
-        raw = self._raw(part)
-        if raw.dtype == np.float16:
-            raw = out = widened(raw, out)
-        centred = np.subtract(raw, self._mean, out=out, dtype=self._wide)
-        if self._unit != 1:
-            centred /= self._unit
-        return centred.astype(np.float32, copy=False)
-
     def _block(self, ids: Ints, first: int) -> Floats:
         """From `ids` to the clients `first`, `first` + 1, ..., N - 1."""
-        n, d = len(self), self._updates.shape[1]
-        mine = (self._read(ids) if self._copy is None else self._copy[ids]) * np.float32(-2)
-        buffer = np.empty((min(self._width, n) if self._copy is None else 0, d), np.float32)
+        n, d = self._centred.shape
+        width = min(n, max(_CHUNK_CLIENTS, _CHUNK_BYTES // (4 * d)))
+        mine = self._centred.part(ids) * np.float32(-2)
+        buffer = np.empty((width, d), np.float32)
         out = np.empty((len(ids), n - first), np.float32)
-        for start in range(first, n, self._width):
-            part = slice(start, min(start + self._width, n))
-            others = self._read(part, buffer[: part.stop - start]) if self._copy is None else self._copy[part]
+        for start in range(first, n, width):
+            part = slice(start, min(start + width, n))
             squared = out[:, start - first : part.stop - first]
-            np.matmul(mine, others.T, out=squared)
+            np.matmul(mine, self._centred.part(part, buffer).T, out=squared)
             for tile in tiles(range(len(ids)), 4 * squared.shape[1]):
                 self._root(squared[tile], ids[tile], part)
         return out
@@ -267,24 +209,7 @@ class UpdateDistances:
         np.sqrt(squared, out=squared)
         if self._unit != 1:
             squared *= self._unit
-        step = max(1, 2**20 // self._updates.shape[1])
+        step = max(1, 2**20 // self._centred.shape[1])
         for a, b in ((i[at : at + step], j[at : at + step]) for at in range(0, len(i), step)):
-            difference = np.subtract(self._raw(ids[a]), self._raw(b + part.start), dtype=self._wide)
-            difference /= self._unit
+            difference = self._centred.differences(ids[a], b + part.start)
             squared[a, b] = self._unit * np.sqrt(np.einsum("ij,ij->i", difference, difference))
-
-
-def widened(half: Floats, out: Floats | None = None) -> Floats:
-    """Finite numbers of float16 as float32: exactly what `astype` gives, in half the time.
-
-    >>> widened(np.array([[-1.5, 6e-8]], np.float16)).tolist()
-    [[-1.5, 5.960464477539063e-08]]
-    """
-    out = np.empty(half.shape, np.float32) if out is None else out
-    for tile in tiles(range(len(half)), 4 * half.shape[1]):
-        bits = out[tile].view(np.int32)
-        np.copyto(bits, half[tile].view(np.int16))
-        bits <<= 13  # exponent and digits are in their places, and so is the sign, with copies of it in between
-        bits &= -0x70000001
-        out[tile] *= np.float32(2.0**112)  # what lies between the two types' zero of exponents
-    return out

@@ -177,6 +177,7 @@ def round_bytes(
     replied: int | None = None,
     needs: Collection[str] = (),
     fresh: bool = False,
+    sketch: int | None = None,
     number_bytes: int = 4,
 ) -> tuple[int, int]:
     """Bytes that one round moves down to the clients and up from them: (down, up).
@@ -184,6 +185,7 @@ def round_bytes(
     With N clients, a cohort of k of whom m reply, P parameters, and [x] = 1 if x is needed, else 0, in numbers:
     training alone:  down = k P;  up = m P + m [losses]; the updates are those that training sends anyway.
     fresh signals:   down = N P;  up = m P + N [losses] + N P [updates]; the cohort keeps the model it was asked with.
+    Updates that are sent for the selection alone, as fresh ones are, may be sketches: then s instead of P there.
     Who needs no signal asks nobody, fresh or not.
 
     Args:
@@ -193,6 +195,7 @@ def round_bytes(
         replied: m, those who train and send their update (default all of the cohort).
         needs: the signals that the selector reads, of "losses" and "updates".
         fresh: whether every client is asked at the current model before each selection.
+        sketch: s, the length of a sketch; None = whole updates.
         number_bytes: size of a number.
 
     >>> round_bytes(clients=100, cohort=10, parameters=1000)
@@ -210,7 +213,8 @@ def round_bytes(
     require("needs", needs, set(needs) <= {"losses", "updates"}, '"losses" and "updates"')
     if not (fresh and needs):
         return width * k * size, width * m * (size + ("losses" in needs))
-    signals = n * (("losses" in needs) + size * ("updates" in needs))
+    signal = size if sketch is None else integer("sketch", sketch, least=1)
+    signals = n * (("losses" in needs) + signal * ("updates" in needs))
     return width * n * size, width * (m * size + signals)
 
 

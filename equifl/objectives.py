@@ -290,6 +290,7 @@ def explain(function: SetFunction, chosen: ArrayLike) -> Floats:
     table = np.zeros((len(order), len(terms(function))))
     for column, term in enumerate(terms(function)):
         state = term.init()
+        term.foresee(np.array([element]) for element in order)
         for row, element in enumerate(order):
             table[row, column] = term.gains(state, np.array([element]))[0]
             state = term.update(state, element)

@@ -24,7 +24,6 @@ except ImportError:  # not on Windows: there, nothing keeps two processes apart
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
 _LOCK, _TEMPORARY = ".lock", ".tmp"
-_MISSING = object()
 
 
 class RunFolder:
@@ -214,9 +213,11 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]
     def shown(leaves: Mapping[str, Any], name: str) -> str:
         return json.dumps(leaves[name]) if name in leaves else "missing"
 
-    differ = [name for name in {**there, **here} if there.get(name, _MISSING) != here.get(name, _MISSING)]
+    # None is as good as not said: the version that wrote the folder may not have known the key.
+    differ = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     if not differ:
-        return [f"order: {old} there, {new} here" for old, new in zip(there, here, strict=True) if old != new][:1]
+        orders = ([name for name in leaves if leaves[name] is not None] for leaves in (there, here))
+        return [f"order: {old} there, {new} here" for old, new in zip(*orders, strict=True) if old != new][:1]
     return [f"{name}: {shown(there, name)} there, {shown(here, name)} here" for name in differ]
 
 

@@ -70,7 +70,7 @@ class SignalStore:
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
         self.clip_losses = clip_losses
-        self._sketch = sketch
+        self.sketch = sketch
         self._path = None if memory_map is None else Path(memory_map)
         self._updates: Floats | None = None
         if self._path is not None:
@@ -191,8 +191,8 @@ class SignalStore:
             self._updates.flush()
         elif self._updates is not None:
             state["updates"] = self._updates.copy()
-        if self._sketch is not None:
-            state["sketch"] = np.array([self._sketch.length, self._sketch.seed])
+        if self.sketch is not None:
+            state["sketch"] = np.array([self.sketch.length, self.sketch.seed])
         return state
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
@@ -211,8 +211,8 @@ class SignalStore:
             with np.errstate(over="ignore"):  # what is too large for the type is seen and refused below
                 given["updates"] = numbers("updates", given["updates"]).astype(self._dtype)
         checked = Signals(**given, round=np.iinfo(np.int64).max)
-        if checked.updates is not None and self._sketch is not None:
-            shaped("updates", checked.updates, (len(self), self._sketch.length))
+        if checked.updates is not None and self.sketch is not None:
+            shaped("updates", checked.updates, (len(self), self.sketch.length))
         # From here on nothing can fail.
         self._losses, self._last_selected = checked.losses.copy(), checked.last_selected.copy()
         self._times_selected, self._sizes = checked.times_selected.copy(), checked.sizes.copy()
@@ -226,15 +226,15 @@ class SignalStore:
         if sketch is not None:
             self._require_sketch(sketch)
         news = check_updates(len(who), updates, ids=who, dtype=self._dtype)
-        if self._sketch is not None:
-            return shaped("updates", news, (len(who), self._sketch.length))
+        if self.sketch is not None:
+            return shaped("updates", news, (len(who), self.sketch.length))
         return news if self._updates is None else shaped("updates", news, (len(who), self._updates.shape[1]))
 
     def _require_sketch(self, sketch: CountSketch) -> None:
-        if self._sketch is None:
+        if self.sketch is None:
             raise ValueError(f"sketch: {sketch} is not allowed; allowed: none, as this store was made without one")
-        require("sketch.length", sketch.length, sketch.length == self._sketch.length, f"{self._sketch.length}")
-        require("sketch.seed", sketch.seed, sketch.seed == self._sketch.seed, f"{self._sketch.seed}")
+        require("sketch.length", sketch.length, sketch.length == self.sketch.length, f"{self.sketch.length}")
+        require("sketch.seed", sketch.seed, sketch.seed == self.sketch.seed, f"{self.sketch.seed}")
 
     def _ids(self, ids: ArrayLike) -> Ints:
         who = integers("ids", ids)

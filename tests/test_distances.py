@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equifl import Signals, distances, threads
-from equifl.distances import Distances, UpdateDistances, centred_gram, widened
+from equifl import Signals, centring, distances, threads
+from equifl.distances import Distances, UpdateDistances, centred_gram
 from equifl.maximizers import greedy
 from equifl.objectives import FacilityLocation
 from equifl.signals import Floats
@@ -122,27 +122,17 @@ def test_beyond_the_memory_limit_rows_are_streamed(counted: dict[str, int]) -> N
 def test_without_a_copy_and_in_chunks_distances_are_the_same(
     dtype: Any, magnitude: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distances, "_SHARE_BYTES", 4 * 20 * 100)
+    monkeypatch.setattr(centring, "_SHARE_BYTES", 4 * 20 * 100)
     updates = (magnitude * np.random.default_rng(0).normal(size=(1300, 20))).astype(dtype)
     updates[7] = updates[700]
     ids = np.flatnonzero(np.random.default_rng(1).random(1300) < 0.9)
     rows = np.array([0, 7, 650, len(ids) - 1])
     whole = UpdateDistances(updates[ids]).rows(rows)
     monkeypatch.setattr(distances, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(distances, "_CHUNK_CLIENTS", 500)
     parts = UpdateDistances(updates, ids, copy_limit=0).rows(rows)
     np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-6 * magnitude)
     np.testing.assert_allclose(parts, exact(updates[ids])[rows], rtol=1e-4, atol=1e-6 * magnitude)
-
-
-def test_the_mean_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distances, "_SHARE_BYTES", 4 * 20 * 100)
-    monkeypatch.setattr(threads, "_WORTH_THREADS", 1)
-    updates = np.random.default_rng(0).normal(size=(1300, 20)).astype(np.float32)
-    rows = []
-    for cores in (1, 2, 7):
-        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
-        rows.append(UpdateDistances(updates).rows(np.array([3])).tobytes())
-    assert len(set(rows)) == 1
 
 
 def test_what_is_foreseen_is_computed_once(counted: dict[str, int]) -> None:
@@ -168,12 +158,6 @@ def test_no_more_is_foreseen_than_half_of_the_memory_limit_holds(counted: dict[s
     assert counted["rows"] == 4
     G.gains(G.init(), np.arange(6))
     assert counted["rows"] == 10
-
-
-def test_every_finite_half_is_widened_exactly() -> None:
-    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    halves = halves[np.isfinite(halves)][None]
-    assert widened(halves).tobytes() == halves.astype(np.float32).tobytes()
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,8 @@ def test_round_bytes_by_hand(needs: set[str], fresh: bool, numbers: tuple[int, i
     settings: dict[str, Any] = {"clients": 10, "cohort": 2, "parameters": 100, "needs": needs, "fresh": fresh}
     assert metrics.round_bytes(**settings) == (4 * down, 4 * up)
     assert metrics.round_bytes(**settings, number_bytes=2) == (2 * down, 2 * up)
+    shorter = metrics.round_bytes(**settings, sketch=7)  # of the ten gradients, if any
+    assert shorter == (4 * down, 4 * (up - 930 if fresh and "updates" in needs else up))
     # one of the two stays silent: nothing less goes down, and up its update is missing, with its loss if not yet sent
     missing = 100 + ("losses" in needs and not fresh)
     assert metrics.round_bytes(**settings, replied=1) == (4 * down, 4 * (up - missing))

@@ -58,6 +58,12 @@ def test_the_same_configuration_continues_whatever_it_is_made_with(tmp_path: Pat
     assert folder.made_with == MADE_WITH
 
 
+def test_a_key_that_says_nothing_may_be_newer_than_the_folder(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    opened(tmp_path, extra=None).close()
+    assert "extra" not in RunFolder(tmp_path).config
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -66,7 +72,6 @@ def test_the_same_configuration_continues_whatever_it_is_made_with(tmp_path: Pat
         ({"train": {}}, r"train\.lr: 0\.1 there, missing here; train: missing there, \{\} here"),
         ({"seeds": [0, 1, 2]}, r"seeds\[2\]: missing there, 2 here"),
         ({"rounds": None}, r"rounds: 3 there, null here"),
-        ({"extra": None}, r"extra: missing there, null here"),
         ({"selectors": {"uniform": {}}}, r"selectors\.rota: \{\} there, missing here"),
         ({"selectors": {"rota": {}, "uniform": {}}}, r"order: selectors\.uniform there, selectors\.rota here"),
         ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, r"a: .*; b: .*; c: missing there, 3 here and 2 more\)"),

@@ -90,7 +90,7 @@ def load(name: str, *, data_dir: Path | None = None, progress: Progress | None =
         name: one of `NAMES`.
         data_dir: where files are looked for first, and downloaded to; see `equifl.sim.download.places`.
         progress: called with a file's name, the bytes done, and the bytes in all (None if unknown) as it downloads.
-        options: for "synthetic" clients, alpha, beta, iid and seed; for "arrays" path and standardise.
+        options: for "synthetic" clients, alpha, beta, iid, largest and seed; for "arrays" path and standardise.
     """
     known(f"{name} option", options, options_of(name))
     read = _CATALOGUE[name][-1]
@@ -154,16 +154,23 @@ def _heart_disease(folder: Path) -> Dataset:
 
 
 def _synthetic(
-    *, clients: int = 30, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, seed: int = 0
+    *,
+    clients: int = 30,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    iid: bool = False,
+    largest: int = 2000,
+    seed: int = 0,
 ) -> Dataset:
     """synthetic(alpha, beta) of FedProx: client k labels x with argmax(W_k x + b_k).
 
     W_k, b_k ~ N(u_k, 1) with u_k ~ N(0, alpha): how much their models differ. x ~ N(v_k, diag(j^-1.2)) with
     v_k ~ N(B_k, 1), B_k ~ N(0, beta): how much their inputs do. If `iid`, all share one W and b, and v = 0.
-    A client stays the same when others are added.
+    Nobody has more than `largest` examples. A client stays the same when others are added.
     """
     integer("clients", clients, least=1)
     integer("seed", seed, least=0)
+    integer("largest", largest, least=5)  # every fifth is for testing
     for field, value in (("alpha", alpha), ("beta", beta)):
         require(field, value, is_number(value) and 0 <= value < np.inf, "0 or more")
     require("iid", iid, isinstance(iid, bool), "True or False")
@@ -175,9 +182,9 @@ def _synthetic(
         v = np.zeros(features) if iid else rng.normal(B, 1, features)
         models = np.random.default_rng([seed, 0]) if iid else rng
         W, b = models.normal(u, 1, (features, classes)), models.normal(u, 1, classes)
-        size = min(int(rng.lognormal(4, 2)) + 50, 2000)
+        size = min(int(rng.lognormal(4, 2)) + 50, largest)
         x = rng.normal(v, np.arange(1, features + 1) ** -0.6, (size, features))
-        parts.append((x, (x @ W + b).argmax(axis=1), np.full(size, client)))
+        parts.append((x.astype(np.float32), (x @ W + b).argmax(axis=1), np.full(size, client)))
     x, y, owners = (np.concatenate(part) for part in zip(*parts, strict=True))
     return _standardised(_cut("synthetic", x, y, _every(5, owners), classes=classes, owners=owners))
 

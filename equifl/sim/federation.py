@@ -6,8 +6,8 @@ initial model, batches, availability and dropouts, so that selectors are compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,31 +18,19 @@ from torch import Tensor, nn
 
 from equifl.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes
-from equifl.selectors import Selector
 from equifl.selectors.explanation import explanation
-from equifl.selectors.rules import needs, require_cohort
+from equifl.selectors.rules import require_cohort
 from equifl.signals import Floats, Ints
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd, distances
+from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, stack
 from equifl.sim.models import StackedModel, make_module
+from equifl.sim.sketching import sketched
 from equifl.sim.world import World
+from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
-
-@dataclass
-class Lane:
-    """One run: who selects, in which world, and what the server remembers."""
-
-    name: str
-    selector: Selector
-    world: World
-    store: SignalStore
-    cohorts: list[Ints]
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Which signals its selector looks at."""
-        return needs(self.selector)
+_AT_A_TIME = 2**24  # numbers of clients' weights and examples, where everyone is asked
 
 
 class Federation:
@@ -65,18 +53,25 @@ class Federation:
         self.sgd = Sgd(**{name: getattr(train, name) for name in options})
         worlds = {seed: World.make(config, dataset, seed) for seed in config.seeds}
         self.lanes = [
-            Lane(name, make_selector(name, options), world, SignalStore(config.clients, sizes=world.sizes), [])
+            Lane(name, make_selector(name, options), world, self._new_store(world), [])
             for name, options in config.selectors.items()
             for world in worlds.values()
         ]
         initial = {seed: world.initial_weights(module) for seed, world in worlds.items()}
         self.models = torch.stack([initial[lane.world.seed] for lane in self.lanes]).to(self.engine.device)
-        # Updates stay on the device; only distances between them come to the host.
+        # Updates stay on the device, and only distances between them come to the host; or their sketches do.
         self._informed = [i for i, lane in enumerate(self.lanes) if "updates" in lane.needs]
-        size = (len(self._informed), config.clients, self.model.parameters)
+        whole = config.sketch is None
+        size = (len(self._informed), config.clients, self.model.parameters) if whole else (0, 0, 0)
         self.updates = torch.full(size, torch.nan, device=self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (lanes, up to average_last, d)
         self.rounds_played = 0
+
+    def _new_store(self, world: World) -> SignalStore:
+        length = self.config.sketch
+        sketch = None if length is None else CountSketch(length=length, seed=world.seed)
+        clip = self.config.server.clip_losses
+        return SignalStore(self.config.clients, sizes=world.sizes, clip_losses=clip, sketch=sketch)
 
     def play(self) -> list[dict[str, Any]]:
         """One round of every lane; a record of each."""
@@ -96,7 +91,8 @@ class Federation:
     def _select(self, round: int) -> tuple[list[Ints], list[dict[str, Any]]]:
         """Line 3: every lane's selector picks its cohort S_k."""
         cohorts, records = [], []
-        apart = dict(zip(self._informed, distances(self.updates), strict=True)) if self._informed else {}
+        whole = self._informed if self.config.sketch is None else []
+        apart = dict(zip(whole, distances(self.updates), strict=True)) if whole else {}
         for i, lane in enumerate(self.lanes):
             signals = lane.store.signals(round, available=lane.world.available(round))
             if i in apart:
@@ -138,12 +134,12 @@ class Federation:
             empty = torch.zeros(0, device=self.engine.device)
             return LocalUpdates(weights, empty, empty)
         made: dict[tuple[int, int], Ints] = {}  # lanes of a seed share the batches
-        for lane, client in _pairs(owner, clients):
+        for lane, client in pairs(owner, clients):
             world = self.lanes[lane].world
             if (world.seed, client) not in made:
                 made[world.seed, client] = world.batches(self.sgd, round, client)
-        batches = [made[self.lanes[lane].world.seed, client] for lane, client in _pairs(owner, clients)]
-        trained = self.engine.train(weights, _stack(batches), self.sgd)
+        batches = [made[self.lanes[lane].world.seed, client] for lane, client in pairs(owner, clients)]
+        trained = self.engine.train(weights, stack(batches), self.sgd)
         self._require_finite(trained.last_loss + trained.weights.sum(dim=1), owner, clients)
         return LocalUpdates(weights - trained.weights, trained.last_loss, trained.steps * self.sgd.lr)
 
@@ -163,8 +159,8 @@ class Federation:
         wanted = [everyone or (self.config.signal == "update" and "losses" in lane.needs) for lane in self.lanes]
         rows = np.flatnonzero(np.array(wanted)[owner]) if len(owner) else owner
         if len(rows):
-            examples = [self.lanes[lane].world.signal_examples(c) for lane, c in _pairs(owner[rows], clients[rows])]
-            losses[rows] = self.engine.losses(received[rows], _stack(examples)).cpu().numpy()
+            examples = [self.lanes[lane].world.signal_examples(c) for lane, c in pairs(owner[rows], clients[rows])]
+            losses[rows] = self.engine.losses(received[rows], stack(examples)).cpu().numpy()
         return losses
 
     def _aggregate(self, replies: Iterable[Replies]) -> None:
@@ -182,45 +178,54 @@ class Federation:
         self.models = models
         self.recent = torch.cat([self.recent, models.unsqueeze(1)], dim=1)[:, -server.average_last :]
 
+    def _everyone(self) -> Iterator[Ints]:
+        """All clients, so many at a time that what is computed of them fits the memory, however many there are."""
+        examples = max(int(lane.world.sizes.max()) for lane in self.lanes)
+        batches = self.sgd.batch_size * (self.sgd.steps or (self.sgd.epochs or 1) * examples)
+        step = max(1, _AT_A_TIME // (self.model.parameters + examples + batches))
+        for start in range(0, self.config.clients, step):
+            yield np.arange(start, min(start + step, self.config.clients))
+
     def _ask_everyone(self) -> None:
         """Fresh signals: every client's loss, and gradient where it is looked at, at its lane's current model."""
         for i, lane in enumerate(self.lanes):
-            if not lane.needs:
-                continue
-            examples = _stack([lane.world.signal_examples(client) for client in range(self.config.clients)])
-            weights = self.models[i].expand(self.config.clients, -1)
-            if "updates" in lane.needs:
-                losses, gradients = self.engine.gradients(weights, examples)
-                self.updates[self._informed.index(i)] = gradients
-            else:
-                losses = self.engine.losses(weights, examples)
-            self._require_finite(losses, np.full(self.config.clients, i), np.arange(self.config.clients))
-            lane.store.observe(np.arange(self.config.clients), losses=losses.cpu().numpy())
+            for clients in self._everyone() if lane.needs else ():
+                examples = stack([lane.world.signal_examples(client) for client in clients.tolist()])
+                weights = self.models[i].expand(len(clients), -1)
+                gradients = torch.zeros(0)
+                if "updates" in lane.needs:
+                    losses, gradients = self.engine.gradients(weights, examples)
+                else:
+                    losses = self.engine.losses(weights, examples)
+                self._require_finite(losses, np.full(len(clients), i), clients)
+                self._remember(i, clients, gradients, losses.cpu().numpy())
 
     def _introduce_everyone(self) -> None:
         """Stale signals: every client is heard once before the first round. Lanes of a seed hear the same."""
-        everyone = np.arange(self.config.clients)
         for seed in self.config.seeds:
             lanes = [i for i, lane in enumerate(self.lanes) if lane.world.seed == seed and lane.needs]
-            if not lanes:
-                continue
-            owner = np.full(len(everyone), lanes[0])
-            weights = self.models[owner]
-            examples = _stack([self.lanes[lanes[0]].world.signal_examples(int(client)) for client in everyone])
-            losses = self.engine.losses(weights, examples).cpu().numpy()
-            updates = torch.zeros(0)
-            if any("updates" in self.lanes[i].needs for i in lanes):
-                heard = self._local_sgd(owner, everyone, weights, round=-1)
-                updates = heard.updates / heard.scale[:, None]
-            for i in lanes:
-                self._remember(i, everyone, updates, losses)
+            for clients in self._everyone() if lanes else ():
+                owner = np.full(len(clients), lanes[0])
+                weights = self.models[owner]
+                examples = stack([self.lanes[lanes[0]].world.signal_examples(client) for client in clients.tolist()])
+                losses = self.engine.losses(weights, examples).cpu().numpy()
+                updates = torch.zeros(0)
+                if any("updates" in self.lanes[i].needs for i in lanes):
+                    heard = self._local_sgd(owner, clients, weights, round=-1)
+                    updates = heard.updates / heard.scale[:, None]
+                for i in lanes:
+                    self._remember(i, clients, updates, losses)
 
     def _remember(self, i: int, clients: Ints, updates: Tensor, losses: Floats) -> None:
         lane = self.lanes[i]
-        if "updates" in lane.needs:
-            self.updates[self._informed.index(i), torch.from_numpy(clients)] = updates
         if "losses" in lane.needs:
             lane.store.observe(clients, losses=losses)
+        if "updates" not in lane.needs:
+            return
+        if lane.store.sketch is None:
+            self.updates[self._informed.index(i), torch.from_numpy(clients)] = updates
+        else:
+            lane.store.observe(clients, updates=sketched(updates, lane.store.sketch).cpu().numpy())
 
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         correct = self.engine.correct(self.recent.mean(dim=1))
@@ -236,13 +241,17 @@ class Federation:
 
     def _global_loss(self, i: int, lane: Lane) -> float:
         """f(w): the mean over clients of their loss at the evaluated model."""
-        examples = _stack([lane.world.signal_examples(client) for client in range(self.config.clients)])
-        weights = self.recent[i].mean(dim=0).expand(self.config.clients, -1)
-        return float(self.engine.losses(weights, examples).mean())
+        weights = self.recent[i].mean(dim=0)
+        losses = []
+        for clients in self._everyone():
+            examples = stack([lane.world.signal_examples(client) for client in clients.tolist()])
+            losses.append(self.engine.losses(weights.expand(len(clients), -1), examples))
+        return float(torch.cat(losses).mean())
 
     def _bytes(self, lane: Lane, asked: int, replied: int) -> dict[str, int]:
         n, fresh = self.config.clients, self.config.signal == "gradient"
         count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=lane.needs, fresh=fresh)
+        count = partial(count, sketch=self.config.sketch)
         down, up = count(cohort=asked, replied=replied)
         if not fresh and self.rounds_played == 0 and lane.needs:  # everyone is introduced
             down, up = np.add((down, up), count(cohort=0, replied=0, fresh=True)).tolist()
@@ -253,7 +262,9 @@ class Federation:
     def state(self) -> dict[str, NDArray[Any]]:
         """All that the next round depends on, as plain arrays."""
         stores = [lane.store.state_dict() for lane in self.lanes]
-        state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0]}
+        state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0] if key != "updates"}
+        if self.config.sketch is not None and self._informed:
+            state["sketches"] = np.stack([stores[i]["updates"] for i in self._informed])
         state |= {name: getattr(self, name).cpu().numpy() for name in ("models", "updates", "recent")}
         return state | {"rounds_played": np.array(self.rounds_played)}
 
@@ -263,38 +274,8 @@ class Federation:
             setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
         for i, lane in enumerate(self.lanes):
             stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
+            if "sketches" in state and i in self._informed:
+                stored["updates"] = state["sketches"][self._informed.index(i)]
             lane.store.load_state_dict(stored)
             lane.cohorts = list(cohorts[lane.name, lane.world.seed])
         self.rounds_played = int(state["rounds_played"])
-
-
-@dataclass(frozen=True)
-class LocalUpdates:
-    """What local training gave, a row a client."""
-
-    updates: Tensor  # (M, d)
-    last_loss: Tensor  # (M,)
-    scale: Tensor  # (M,)
-
-
-@dataclass(frozen=True)
-class Replies:
-    """What a lane's cohort sent back."""
-
-    clients: Ints
-    updates: Tensor
-    losses: Floats
-    sizes: Floats
-
-
-def _pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
-    return zip(owner.tolist(), clients.tolist(), strict=True)
-
-
-def _stack(ragged: list[Ints]) -> Ints:
-    """One array from arrays that differ in their lengths, filled up with -1."""
-    shape = np.max([array.shape for array in ragged], axis=0)
-    out = np.full((len(ragged), *shape), -1, np.int64)
-    for row, array in zip(out, ragged, strict=True):
-        row[tuple(slice(0, n) for n in array.shape)] = array
-    return out

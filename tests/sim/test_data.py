@@ -115,6 +115,14 @@ def clients_of(dataset: Dataset) -> list[np.ndarray[Any, Any]]:
     return [dataset.owners_train == client for client in np.unique(dataset.owners_train)]
 
 
+def test_synthetic_clients_may_be_kept_small() -> None:
+    synthetic = load("synthetic", clients=40, largest=20)
+    assert synthetic.owners_train is not None
+    assert set(np.bincount(synthetic.owners_train)) == {16}
+    with pytest.raises(ValueError, match="largest: 4 is not allowed; allowed: an integer of 5 or more"):
+        load("synthetic", largest=4)
+
+
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32), clients=st.integers(1, 5))
 def test_synthetic_is_its_seeds_and_a_client_does_not_depend_on_the_others(seed: int, clients: int) -> None:

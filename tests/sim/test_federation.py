@@ -13,11 +13,13 @@ from equifl.config import Config
 from equifl.objectives import FacilityLocation
 from equifl.selectors import Uniform
 from equifl.signals import Ints, Signals
+from equifl.sim import federation as federation_module
 from equifl.sim.data import Dataset
 from equifl.sim.federation import Federation
 from equifl.sim.models import make_module
 from equifl.sim.reference import Reference
 from equifl.sim.run import cohorts_of
+from equifl.sketch import CountSketch
 
 N, K = 6, 2
 
@@ -270,8 +272,49 @@ def test_bytes_count_what_the_signals_cost(signal: str, first: tuple[int, int], 
 
 
 @pytest.mark.parametrize("signal", ["update", "gradient"])
-def test_a_run_goes_on_to_the_same_bytes(signal: str) -> None:
-    options = (f"signal={signal}", "seeds=[0,1]", "rounds=6", "server.average_last=2", "availability.online=0.8")
+def test_selectors_may_see_sketches_instead_of_updates(signal: str) -> None:
+    whole, short = make(f"signal={signal}"), make(f"signal={signal}", "sketch=7")
+    sketch = CountSketch(length=7, seed=3)
+    for _ in range(3):
+        whole.play()
+        short.play()
+        seen = Scripted.seen[-1]
+        assert seen.distances is None
+        np.testing.assert_allclose(short.models, whole.models, atol=1e-6)
+    assert short.updates.numel() == 0
+    heard = short.lanes[0].store.signals(9).updates
+    assert heard is not None
+    np.testing.assert_allclose(heard, sketch.rows(whole.updates[0].numpy()), atol=1e-5)
+
+
+def test_sketches_are_what_fresh_signals_cost() -> None:
+    record = make("signal=gradient", "sketch=7").play()[0]
+    assert record["bytes_up"] == 2 * 72 + 6 * 7 * 4 + 6 * 4
+
+
+@pytest.mark.parametrize("options", [("signal=update",), ("signal=gradient",), ("signal=update", "sketch=7")])
+def test_everyone_may_be_asked_in_small_parts(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, in_parts = make(*options), make(*options)
+    expected = [at_once.play()[0] for _ in range(2)]
+    monkeypatch.setattr(federation_module, "_AT_A_TIME", 1)
+    found = [in_parts.play()[0] for _ in range(2)]
+    np.testing.assert_allclose(in_parts.updates, at_once.updates, atol=1e-6)
+    np.testing.assert_allclose(in_parts.models, at_once.models, atol=1e-6)
+    assert found[1]["global_loss"] == pytest.approx(expected[1]["global_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("signal", "sketch"), [("update", None), ("gradient", None), ("update", "sketch=5"), ("gradient", "sketch=5")]
+)
+def test_a_run_goes_on_to_the_same_bytes(signal: str, sketch: str | None) -> None:
+    options = (
+        f"signal={signal}",
+        *filter(None, [sketch]),
+        "seeds=[0,1]",
+        "rounds=6",
+        "server.average_last=2",
+        "availability.online=0.8",
+    )
     six: dict[str, Any] = {name: {} for name in ("uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota")}
     unbroken = make(*options, selectors=six)
     expected = [json.dumps(record) for _ in range(6) for record in unbroken.play()]
@@ -336,3 +379,8 @@ def test_terms_of_the_same_name_add_up() -> None:
     records = [federation.play()[0] for _ in range(3)]
     last = set(records[0]["cohort"]) | set(records[1]["cohort"])
     assert records[2]["objective"]["g"] == pytest.approx(-5.0 * len(last & set(records[2]["cohort"])))
+
+
+def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
+    assert all(lane.store.clip_losses for lane in make("server.clip_losses=true").lanes)
+    assert not any(lane.store.clip_losses for lane in make().lanes)

@@ -1,0 +1,64 @@
+"""What the round loop keeps of a run, and what clients send back in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from equifl.selectors import Selector
+from equifl.selectors.rules import needs
+from equifl.signals import Floats, Ints
+from equifl.sim.world import World
+from equifl.store import SignalStore
+
+
+@dataclass
+class Lane:
+    """One run: who selects, in which world, and what the server remembers."""
+
+    name: str
+    selector: Selector
+    world: World
+    store: SignalStore
+    cohorts: list[Ints]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Which signals its selector looks at."""
+        return needs(self.selector)
+
+
+@dataclass(frozen=True)
+class LocalUpdates:
+    """What local training gave, a row a client."""
+
+    updates: Tensor  # (M, d)
+    last_loss: Tensor  # (M,)
+    scale: Tensor  # (M,)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What a lane's cohort sent back."""
+
+    clients: Ints
+    updates: Tensor
+    losses: Floats
+    sizes: Floats
+
+
+def pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
+    """Lane and client of every row."""
+    return zip(owner.tolist(), clients.tolist(), strict=True)
+
+
+def stack(ragged: list[Ints]) -> Ints:
+    """One array from arrays that differ in their lengths, filled up with -1."""
+    shape = np.max([array.shape for array in ragged], axis=0)
+    out = np.full((len(ragged), *shape), -1, np.int64)
+    for row, array in zip(out, ragged, strict=True):
+        row[tuple(slice(0, n) for n in array.shape)] = array
+    return out
