@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test format bench-selection bench-simulation clean
+.PHONY: run test format bench-selection bench-simulation bench-flower clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -26,6 +26,9 @@ bench-selection: $(VENV)-bench/installed
 
 bench-simulation: $(VENV)/installed
 	$(BIN)/python benchmarks/simulation.py
+
+bench-flower: $(VENV)/installed
+	$(BIN)/python benchmarks/flower.py
 
 $(VENV)/installed: EXTRAS := dev
 $(VENV)-bench/installed: EXTRAS := bench

@@ -78,12 +78,13 @@ class Clients:
         news: dict[int, TrainNews] = {}
         missing: list[MissingMetricError] = []
         wanted = self._needs if signals else frozenset[str]()
+        model = {key: array.numpy() for key, array in sent.items()}
         for reply in replies:
             node = reply.metadata.src_node_id
             try:
                 self.recognise(node, metrics_of(reply))
                 news[node] = read_training(
-                    reply, sent, loss=self._keys.loss, size=self._keys.size, needs=wanted, sketch=self._sketch
+                    reply, model, loss=self._keys.loss, size=self._keys.size, needs=wanted, sketch=self._sketch
                 )
             except SetAsideError as error:
                 log.warning("equifl: round %d: %s is set aside: %s", round + 1, self._named(node), error)

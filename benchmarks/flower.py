@@ -1,0 +1,230 @@
+"""What FairSelection costs a Flower federation: time of a round with and without it, and the server's memory.
+
+    make bench-flower                            # or: python benchmarks/flower.py [--quick]
+
+Time: one Flower simulation of 100 nodes with LeNet 28x28 (600 examples each, 10 steps of batch 32, 10 nodes a round),
+in which FedAvg alone and FedAvg within FairSelection take turns of some rounds each; a round is from one
+configuration to the next. Beside the difference of the medians, which the noise of a simulation may exceed: the time
+spent in FairSelection itself, without what it wraps.
+
+Memory: the peak of a server process in which 10,000 nodes are known and ten of them send a model of a million
+parameters, over some rounds; and of the same process with FedAvg alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from equifl import Rota, SubTrunc
+from equifl.flower import FairSelection
+from equifl.sketch import CountSketch
+from equifl.store import SignalStore
+
+NODES, EXAMPLES, COHORT, STEPS, BATCH = 100, 600, 10, 10, 32
+KNOWN, PARAMETERS = 10_000, 1_000_000
+
+app = ClientApp()
+server = ServerApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    import torch
+
+    from equifl.sim.models import lenet
+
+    torch.set_num_threads(1)
+    model = lenet((1, 28, 28), 10)
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())  # type: ignore[union-attr]
+    generator = torch.Generator().manual_seed(int(context.node_config["partition-id"]))
+    x = torch.randn(EXAMPLES, 1, 28, 28, generator=generator)
+    y = torch.randint(0, 10, (EXAMPLES,), generator=generator)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(STEPS):
+        part = torch.arange(step * BATCH, (step + 1) * BATCH) % EXAMPLES
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x[part]), y[part])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    metrics = MetricRecord({"train_loss": loss.item(), "num-examples": EXAMPLES})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+
+
+class Clock:
+    """Takes the time of every round of a strategy, and of what it spends outside the strategy that it wraps."""
+
+    def __init__(self, strategy: Any) -> None:
+        self.starts: list[float] = []
+        self.own: list[float] = []
+        inner = getattr(strategy, "strategy", None)
+        for name in ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"):
+            self._wrap(strategy, name, +1)
+            if inner is not None:
+                self._wrap(inner, name, -1)
+
+    def _wrap(self, strategy: Any, name: str, sign: int) -> None:
+        method = getattr(strategy, name)
+
+        def timed(*args: Any) -> Any:
+            start = time.perf_counter()
+            if sign > 0 and name == "configure_train":
+                self.starts.append(start)
+                self.own.append(0.0)
+            result = method(*args)
+            self.own[-1] += sign * (time.perf_counter() - start)
+            return result
+
+        setattr(strategy, name, timed)
+
+    def rounds(self) -> list[float]:
+        """Seconds of each round but the last, of which the end is not seen."""
+        return np.diff(self.starts).tolist()
+
+
+@server.main()
+def race(grid: Grid, context: Context) -> None:
+    from equifl.sim.models import lenet  # here, because the server whose memory is measured needs no PyTorch
+
+    turns, rounds, out = int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    found: dict[str, dict[str, list[float]]] = {}
+    arrays = ArrayRecord(lenet((1, 28, 28), 10).state_dict())
+    for _ in range(turns):
+        for name, strategy in contenders().items():
+            clock = Clock(strategy)
+            strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, timeout=120)
+            taken = found.setdefault(name, {"rounds": [], "own": []})
+            taken["rounds"] += clock.rounds()[2:]  # the first ones wait for nodes, and warm up
+            taken["own"] += clock.own[2:]
+    out.write_text(json.dumps(found))
+
+
+def contenders() -> dict[str, Any]:
+    def fedavg(fraction: float) -> FedAvg:
+        return FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
+
+    return {
+        "FedAvg": fedavg(COHORT / NODES),
+        "Rota": FairSelection(fedavg(1.0), Rota(), k=COHORT, wait_for=NODES),
+        "SubTrunc": FairSelection(fedavg(1.0), SubTrunc(), k=COHORT, wait_for=NODES),
+    }
+
+
+class ManyNodes(Grid):
+    """10,000 nodes of which those who are asked send a large model back at once."""
+
+    def __init__(self) -> None:
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # messages exist within a run only
+
+    def get_node_ids(self) -> Iterable[int]:
+        return range(1, KNOWN + 1)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        rng = np.random.default_rng(0)
+        replies = []
+        for message in messages:
+            arrays = ArrayRecord([rng.standard_normal(PARAMETERS, np.float32)])
+            metrics = MetricRecord({"train_loss": 1.0, "num-examples": 10})
+            replies.append(Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message))
+        return replies
+
+    run = None  # type: ignore[assignment]
+
+    def set_run(self, run: Any) -> None: ...
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        raise NotImplementedError
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError
+
+
+def remember(fair: bool) -> None:
+    """The peak memory of a server, on standard output."""
+    strategy: Any = FedAvg(fraction_train=COHORT / KNOWN, fraction_evaluate=0.0)
+    if fair:
+        strategy = FairSelection(FedAvg(fraction_evaluate=0.0), Rota(), k=COHORT, wait_for=1)
+        store = SignalStore(KNOWN, sketch=CountSketch())
+        sketches = np.random.default_rng(0).standard_normal((KNOWN, 256), np.float32)
+        store.observe(range(KNOWN), updates=sketches)
+        state = {f"store.{name}": array for name, array in store.state_dict().items()}
+        identities = np.array([f"node:{node}" for node in range(1, KNOWN + 1)])
+        strategy.clients.load(state | {"identities": identities})
+        del store, sketches, state
+    initial = ArrayRecord([np.zeros(PARAMETERS, np.float32)])
+    strategy.start(grid=ManyNodes(), initial_arrays=initial, num_rounds=5)
+    if fair:
+        assert strategy.clients.signals(None, []).knows_update.sum() == KNOWN
+    print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+
+
+def child(*args: str) -> str:
+    quiet = os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, __file__, *args], capture_output=True, text=True, env=quiet, timeout=900, check=False
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a minute or two")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "flower.json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "race.json"
+        child("race", *(("2", "6") if options.quick else ("6", "14")), str(found))
+        times = json.loads(found.read_text())
+    plain = statistics.median(times["FedAvg"]["rounds"])
+    rows = {}
+    for name, taken in times.items():
+        median = statistics.median(taken["rounds"])
+        own = statistics.median(taken["own"]) if name != "FedAvg" else 0.0
+        rows[name] = {"round_seconds": median, "over_plain": median / plain - 1, "own_seconds": own}
+        print(f"{name:10} round {1e3 * median:7.1f} ms ({median / plain - 1:+.1%}), of it its own {1e3 * own:5.1f} ms")
+    peaks = {name: json.loads(child("memory", name).splitlines()[-1]) for name in ("plain", "fair")}
+    print(
+        f"server of {KNOWN:,} nodes, {PARAMETERS:,} parameters: {peaks['fair'] / 2**20:.0f} MiB with FairSelection, "
+        f"{peaks['plain'] / 2**20:.0f} MiB without"
+    )
+    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
+    result = {"command": "make bench-flower", "machine": machine, "rows": rows, "peak_bytes": peaks}
+    if not options.quick:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["race"]:
+        from flwr.simulation import run_simulation
+
+        one_core: dict[str, Any] = {"client_resources": {"num_cpus": 1, "num_gpus": 0}}
+        run_simulation(server_app=server, client_app=app, num_supernodes=NODES, backend_config=one_core)
+    elif sys.argv[1:2] == ["memory"]:
+        remember(sys.argv[2] == "fair")
+    else:
+        main()
