@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from equifl.flower.replies import MissingMetricError, SetAsideError, TrainNews, metrics_of, read_answer, read_training
 from equifl.flower.roster import Roster
+from equifl.flower.wrapped import nodes_of
 from equifl.signals import Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -45,7 +46,7 @@ class Clients:
         online = set(grid.get_node_ids())
         self._roster.keep(online)
         if self._roster.unmet(online):  # else Flower need not be asked: it copies all that it knows of all nodes
-            self._roster.meet(node for node in grid.get_nodes() if node.node_id in online)
+            self._roster.meet(node for node in nodes_of(grid) if node.node_id in online)
         return self._roster.in_order(online)
 
     def of(self, node_ids: Iterable[int]) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import Message
@@ -37,7 +38,7 @@ class PartOfGrid(Grid):
     def get_nodes(self) -> Iterable[Any]:
         """The same, with what is known of each."""
         shown = set(self.get_node_ids())
-        return [node for node in self._grid.get_nodes() if node.node_id in shown]
+        return [node for node in nodes_of(self._grid) if node.node_id in shown]
 
     def set_run(self, run: Any) -> None:
         self._grid.set_run(run)
@@ -57,6 +58,13 @@ class PartOfGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def nodes_of(grid: Grid) -> Iterable[Any]:
+    """What is known of each node; before Flower had `get_nodes`, that was its id."""
+    if hasattr(grid, "get_nodes"):
+        return grid.get_nodes()
+    return [SimpleNamespace(node_id=node_id) for node_id in grid.get_node_ids()]
 
 
 def require_open(strategy: Strategy, k: int) -> None:
