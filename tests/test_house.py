@@ -14,7 +14,15 @@ PACKAGE = Path(equifl.__file__).parent
 # A module may import those before it and nothing else of ours.
 ORDER = ["checks", "threads", "signals", "store", "distances", "objectives", "maximizers", "selectors", "testing"]
 ORDER += ["records", "metrics", "config", "sim", "paper", "report", "terminal", "cli", "__main__"]
-ONLY = {"torch": "sim", "flwr": "flower", "ray": "cluster", "plotly": "report", "jinja2": "report"}
+ONLY = {
+    "torch": "sim",
+    "numba": "sim",
+    "llvmlite": "sim",
+    "flwr": "flower",
+    "ray": "cluster",
+    "plotly": "report",
+    "jinja2": "report",
+}
 
 
 def imports(path: Path) -> set[str]:

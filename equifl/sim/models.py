@@ -97,13 +97,17 @@ class StackedModel:
 
     forward: Forward
     parameters: int
+    layers: tuple[nn.Module, ...] = ()  # where that is all that the module is
 
     @classmethod
     def of(cls, module: nn.Module) -> StackedModel:
         """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`."""
-        layers = list(module) if isinstance(module, nn.Sequential) else [module]
-        forward = _layered(layers) if all(map(_stackable, layers)) else _mapped(module)
-        return cls(forward, sum(p.numel() for p in module.parameters()))
+        plain = type(module).forward is nn.Sequential.forward
+        layers = tuple(module) if isinstance(module, nn.Sequential) and plain else (module,)
+        parameters = sum(p.numel() for p in module.parameters())
+        if not all(map(_stackable, layers)):
+            return cls(_mapped(module), parameters)
+        return cls(_layered(list(layers)), parameters, layers)
 
 
 def _stackable(layer: nn.Module) -> bool:
