@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,34 +34,33 @@ class Network:
         layout: what the kernels read: the plan, its tables, and where each of the module's weights goes.
     """
 
-    def __init__(self, layers: Iterable[nn.Module], shape: Shape) -> None:
+    def __init__(self, layers: Sequence[nn.Module], shape: Shape) -> None:
         self._stages: list[dict[int, int]] = []
         self._tables: list[Ints] = []
         self._where: list[Ints] = []
         self._entries = self._numbers = self._weights = self._turned = 0
         self._places: Ints  # of the numbers of the layer before, (channels, height, width), from where that begins
-        ordered = _pool_first(layers)
-        self._reserve(shape if len(shape) == 3 else (*shape, 1, 1), ordered)
+        self._reserve(shape if len(shape) == 3 else (*shape, 1, 1), layers)
         self._stage(kernels.INPUT, {kernels.TERMS: self._places.size}, {kernels.Y_ROWS: self._places})
-        add: dict[type, Callable[[Any, list[nn.Module]], None]]
+        add: dict[type, Callable[[Any, Sequence[nn.Module]], None]]
         add = {nn.Conv2d: self._convolution, nn.Linear: self._linear, nn.MaxPool2d: self._pool, nn.ReLU: self._relu}
-        for i, layer in enumerate(ordered):
+        for i, layer in enumerate(layers):
             if type(layer) is nn.Flatten:
                 self._places = self._places.reshape(-1, 1, 1)
             else:
-                add[type(layer)](layer, ordered[i + 1 :])
+                add[type(layer)](layer, layers[i + 1 :])
         plan = np.zeros((len(self._stages), kernels.COLUMNS), np.int64)
         for row, stage in zip(plan, self._stages, strict=True):
             row[list(stage)] = list(stage.values())
         self.layout = plan, np.concatenate(self._tables).astype(np.int32), np.concatenate(self._where)
 
     def desk(self) -> tuple[Any, ...]:
-        """What one thread works on: weights, gradient, velocity; activations, their slopes, picks; two small ones."""
-        of_weights = [np.zeros(self._weights, np.float32) for _ in range(3)]
-        of_numbers = [np.zeros(self._numbers, kind) for kind in (np.float32, np.float32, np.int32)]
-        return *of_weights, *of_numbers, np.zeros(self._turned, np.float32), np.zeros(LANES, np.int64)
+        """What one thread works on: weights, gradient, velocity; activations, slopes, inputs turned; picks, a tile."""
+        sizes = [self._weights] * 3 + [self._numbers] * 2 + [self._turned]
+        floats = [torch.zeros(size).numpy() for size in sizes]  # PyTorch's arrays begin where a cache line does
+        return *floats, torch.zeros(self._numbers, dtype=torch.int32).numpy(), np.zeros(LANES, np.int64)
 
-    def _reserve(self, shape: Shape, consumers: list[nn.Module]) -> None:
+    def _reserve(self, shape: Shape, consumers: Sequence[nn.Module]) -> None:
         """Room for an image, with a border of zeros if the next layer wants one."""
         user = next((layer for layer in consumers if type(layer) is not nn.ReLU), None)
         self._high, self._wide = map(int, user.padding) if isinstance(user, nn.Conv2d) else (0, 0)
@@ -92,14 +91,14 @@ class Network:
     def _from(self) -> dict[int, int]:
         return {kernels.X: self._at, kernels.X_SIZE: self._size}
 
-    def _convolution(self, layer: nn.Conv2d, then: list[nn.Module]) -> None:
+    def _convolution(self, layer: nn.Conv2d, then: Sequence[nn.Module]) -> None:
         starts, window, planes = self._windows(layer.kernel_size, layer.stride)
         source, terms = self._from(), planes[:, None, None] + window
         self._reserve((layer.out_channels, *starts.shape), then)
         tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms}
         self._dense(kernels.CONVOLUTION, layer.out_channels, source, tables)
 
-    def _linear(self, layer: nn.Linear, then: list[nn.Module]) -> None:
+    def _linear(self, layer: nn.Linear, then: Sequence[nn.Module]) -> None:
         source, terms = self._from(), self._places
         self._reserve((layer.out_features, 1, 1), [])
         self._dense(
@@ -126,28 +125,19 @@ class Network:
         self._stage(kind, source | sizes | weights, tables | outputs)
         self._weights = bias + -(-rows // LANES) * LANES
 
-    def _pool(self, layer: nn.MaxPool2d, then: list[nn.Module]) -> None:
+    def _pool(self, layer: nn.MaxPool2d, then: Sequence[nn.Module]) -> None:
         starts, window, planes = self._windows(_pair(layer.kernel_size), _pair(layer.stride))
         source, spots = self._from(), planes[:, None, None] + starts
         self._reserve((len(planes), *starts.shape), then)
         tables = {kernels.X_SPOTS: spots, kernels.X_TERMS: window, kernels.Y_SPOTS: self._places}
         self._stage(kernels.POOL, source | {kernels.SPOTS: spots.size, kernels.TERMS: window.size}, tables)
 
-    def _relu(self, layer: nn.ReLU, then: list[nn.Module]) -> None:
+    def _relu(self, layer: nn.ReLU, then: Sequence[nn.Module]) -> None:
         self._stages[-1][kernels.RELU] = 1
 
 
 def _pair(size: Any) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
-
-
-def _pool_first(layers: Iterable[nn.Module]) -> list[nn.Module]:
-    """The largest of rectified numbers is the largest, rectified: fewer to rectify."""
-    ordered = list(layers)
-    for i, (layer, after) in enumerate(itertools.pairwise(ordered)):
-        if type(layer) is nn.ReLU and type(after) is nn.MaxPool2d:
-            ordered[i : i + 2] = after, layer
-    return ordered
 
 
 class FastEngine:

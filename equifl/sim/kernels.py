@@ -106,11 +106,12 @@ def _convolution_to_weights(s, tables, gradient, acts, slopes):
 @njit(nogil=True)
 def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
     """With one spot, sums over lanes would cost more than the products: here sixteen inputs lie side by side."""
+    terms = tables[s[X_TERMS] : s[X_TERMS] + s[TERMS]]
     turned[:] = 0
-    for term in range(s[TERMS]):
-        at = s[X] + tables[s[X_TERMS] + term]
-        for lane in range(LANES):
-            turned[lane * s[W_ROW] + term] = acts[at + lane]
+    for lane in range(LANES):
+        values, row = acts[s[X] + lane :], turned[lane * s[W_ROW] :]
+        for i in range(len(terms)):
+            row[i] = values[terms[i]]
     row = 0
     while row < s[ROWS]:
         there, here = (s[W], s[W_SPOTS], s[W_ROWS] + row), (0, s[W_SPOTS], s[W_TERMS])
@@ -198,7 +199,7 @@ def _cross_entropy(s, tables, acts, slopes, y, tile, filled, share):
 def _mean_loss(network, desk, x, y, examples, learn):
     """Over the examples that are there; with `learn` also its gradient, into the desk's."""
     plan, tables, _ = network
-    params, gradient, _, acts, slopes, pick, turned, tile = desk
+    params, gradient, _, acts, slopes, turned, pick, tile = desk
     if learn:
         gradient[:] = 0
     share, total, start = 1 / max(1, np.sum(examples >= 0)), 0.0, 0
@@ -232,7 +233,7 @@ def _train(network, desk, x, y, batches, options):
 def _predict(network, desk, x, examples, found):
     """The class that each example most likely has."""
     plan, tables, _ = network
-    params, _, _, acts, _, pick, _, tile = desk
+    params, _, _, acts, _, _, pick, tile = desk
     last = plan[-1]
     for start in range(0, len(examples), LANES):
         filled, _ = _load_tile(plan[0], tables, acts, x, examples, start, tile)
