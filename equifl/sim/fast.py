@@ -163,7 +163,7 @@ class FastEngine:
 
     def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
         """See `Engine.train`."""
-        found = torch.empty_like(weights)
+        found = torch.empty(weights.shape)
         options = (sgd.lr, sgd.momentum, sgd.weight_decay)
         losses, steps = self._each(kernels.TRAIN, weights, examples, found, options)
         return Trained(found, losses, steps)
