@@ -19,8 +19,8 @@ from numba import njit
 
 from equifl.sim import kernels as k
 from equifl.sim.fast import Network
-from equifl.sim.lanes import LANES
 from equifl.sim.models import StackedModel, lenet
+from equifl.sim.sixteen import LANES
 
 KINDS = {k.CONVOLUTION: "convolution", k.LINEAR: "linear", k.POOL: "pool"}
 REPEATS, TIMES = 7, 50

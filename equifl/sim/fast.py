@@ -20,8 +20,8 @@ from equifl.signals import Bools, Ints
 from equifl.sim import kernels
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Sgd, Trained
-from equifl.sim.lanes import LANES
 from equifl.sim.models import Shape, StackedModel
+from equifl.sim.sixteen import LANES
 from equifl.threads import cores
 
 TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on all cores

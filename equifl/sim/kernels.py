@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from equifl.sim import lanes
-from equifl.sim.lanes import LANES
+from equifl.sim import sixteen
+from equifl.sim.sixteen import LANES
 
 TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
 INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
@@ -26,9 +26,9 @@ INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
 KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
 X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS, COLUMNS = range(9, 20)
 
-_six, _four, _two, _one = (lanes.products(rows) for rows in (6, 4, 2, 1))
-_two_by_six, _two_by_three, _two_by_one = (lanes.correlations(2, terms) for terms in (6, 3, 1))
-_one_by_six, _one_by_three, _one_by_one = (lanes.correlations(1, terms) for terms in (6, 3, 1))
+_six, _four, _two, _one = (sixteen.products(rows) for rows in (6, 4, 2, 1))
+_two_by_six, _two_by_three, _two_by_one = (sixteen.correlations(2, terms) for terms in (6, 3, 1))
+_one_by_six, _one_by_three, _one_by_one = (sixteen.correlations(1, terms) for terms in (6, 3, 1))
 
 
 @njit(nogil=True)
@@ -125,7 +125,7 @@ def _forward(plan, tables, params, acts, pick):
     for s in plan[1:]:
         if s[KIND] == POOL:
             numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
-            lanes.largest(tables, acts, pick, acts, numbers)
+            sixteen.largest(tables, acts, pick, acts, numbers)
         else:
             _dense(s, tables, params, acts)
 
@@ -140,9 +140,9 @@ def _backward(plan, tables, params, gradient, acts, slopes, pick, turned):
         if s[KIND] == POOL:
             slopes[s[X] : s[X] + s[X_SIZE]] = 0
             numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
-            lanes.to_largest(tables, slopes, pick, slopes, numbers)
+            sixteen.to_largest(tables, slopes, pick, slopes, numbers)
             continue
-        lanes.sums(tables, slopes, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
+        sixteen.sums(tables, slopes, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
         if s[KIND] == LINEAR:
             _linear_to_weights(s, tables, gradient, acts, slopes, turned)
         else:
