@@ -78,8 +78,14 @@ def run(
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
     with Downloads(silent) as downloads:
         dataset = simulation.load_data(settings, data_dir, downloads.progress)
-    federation = Federation(settings, dataset, device=device)  # what cannot work leaves no folder behind
-    with RunFolder.open(path, settings.as_dict(), simulation.made_with(device)) as folder:
+    wanted = simulation.engine_for(path, settings)
+    federation = Federation(
+        settings, dataset, device=device, engine=wanted
+    )  # what cannot work leaves no folder behind
+    engine = federation.engine
+    if engine.note and not silent:
+        click.echo(f"by the {engine.name} engine: {engine.note}", err=True)
+    with RunFolder.open(path, settings.as_dict(), simulation.made_with(device, engine.name)) as folder:
         with _stop_requests() as stopped, Watch(settings, device, silent) as watch:
 
             def on_round(played: int, rows: list[dict[str, Any]]) -> bool:

@@ -137,6 +137,7 @@ class Config:
     `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
+    `engine`: "fast" needs numba and a plain sequence of layers, "general" takes any model; "auto" sees what can run.
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
     0.5
@@ -150,6 +151,7 @@ class Config:
     signal_examples: int | None = None
     sketch: int | None = None
     evaluate_every: int = 5
+    engine: Literal["auto", "general", "fast"] = "auto"
     data: Data = field(default_factory=lambda: Data(classes_per_client=2))
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)

@@ -135,6 +135,15 @@ def test_a_selector_of_ones_own_in_the_current_folder_quietly(tmp_path: Path) ->
 # The report
 
 
+def test_a_run_by_the_general_engine_says_why_once(tmp_path: Path) -> None:
+    tiny = settings(*TINY, "train.model=tests.sim.models_of_ours:Residual", "selectors={uniform={}}")
+    run = call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("by the general engine: the model is no plain sequence of convolutions") == 1
+    assert RunFolder(tmp_path / "run").made_with["engine"] == "general"
+    assert "engine" not in call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run", "--quiet").stderr
+
+
 def test_a_report_is_written_where_it_is_asked_for_and_is_the_one_of_the_run(
     finished: tuple[Path, Finished], tmp_path: Path
 ) -> None:

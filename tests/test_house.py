@@ -29,7 +29,15 @@ ORDER += [
     "cli",
     "__main__",
 ]
-ONLY = {"torch": "sim", "flwr": "flower", "ray": "cluster", "plotly": "report", "jinja2": "report"}
+ONLY = {
+    "torch": "sim",
+    "numba": "sim",
+    "llvmlite": "sim",
+    "flwr": "flower",
+    "ray": "cluster",
+    "plotly": "report",
+    "jinja2": "report",
+}
 
 
 def imports(path: Path) -> set[str]:

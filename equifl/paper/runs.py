@@ -137,8 +137,9 @@ def _play(
     from equifl.sim import run as simulation
     from equifl.sim.federation import Federation
 
-    made_with = simulation.made_with(device)
-    federation = Federation(config, simulation.load_data(config, data_dir), device=device)
+    engine = simulation.engine_for(folder, config)
+    federation = Federation(config, simulation.load_data(config, data_dir), device=device, engine=engine)
+    made_with = simulation.made_with(device, federation.engine.name)
     with RunFolder.open(folder, config.as_dict(), made_with) as run:
         simulation.run(federation, run, on_round=_Progress(folder.name, config.rounds))
         return run.rows(), made_with

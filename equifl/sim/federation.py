@@ -22,7 +22,8 @@ from equifl.selectors.explanation import explanation
 from equifl.selectors.rules import require_cohort
 from equifl.signals import Floats, Ints
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine, Sgd, distances
+from equifl.sim.engine import Sgd, distances
+from equifl.sim.engines import choose_engine
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, stack
 from equifl.sim.models import StackedModel, make_module
 from equifl.sim.sketching import sketched
@@ -34,13 +35,13 @@ _AT_A_TIME = 2**24  # numbers of clients' weights and examples, where everyone i
 
 
 class Federation:
-    """All lanes of a configuration, in lockstep.
+    """All lanes of a configuration, in lockstep; by `engine`, if that is given, and not the configuration's.
 
     Attributes:
         models: (lanes, d) the global models, a row a lane.
     """
 
-    def __init__(self, config: Config, dataset: Dataset, *, device: str) -> None:
+    def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str | None = None) -> None:
         self.config = config
         train = config.train
 
@@ -48,7 +49,7 @@ class Federation:
             return make_module(train.model, dataset.x_train.shape[1:], dataset.classes, train.model_options)
 
         self.model = StackedModel.of(module())
-        self.engine = Engine(self.model, dataset, device)
+        self.engine = choose_engine(self.model, dataset, device, engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.sgd = Sgd(**{name: getattr(train, name) for name in options})
         worlds = {seed: World.make(config, dataset, seed) for seed in config.seeds}

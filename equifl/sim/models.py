@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib
+import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -97,13 +98,26 @@ class StackedModel:
 
     forward: Forward
     parameters: int
+    layers: tuple[nn.Module, ...] = ()  # where that is all that the module is
 
     @classmethod
     def of(cls, module: nn.Module) -> StackedModel:
         """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`."""
-        layers = list(module) if isinstance(module, nn.Sequential) else [module]
-        forward = _layered(layers) if all(map(_stackable, layers)) else _mapped(module)
-        return cls(forward, sum(p.numel() for p in module.parameters()))
+        plain = type(module).forward is nn.Sequential.forward
+        layers = _pool_first(module) if isinstance(module, nn.Sequential) and plain else [module]
+        parameters = sum(p.numel() for p in module.parameters())
+        if not all(map(_stackable, layers)):
+            return cls(_mapped(module), parameters)
+        return cls(_layered(layers), parameters, tuple(layers))
+
+
+def _pool_first(layers: Iterable[nn.Module]) -> list[nn.Module]:
+    """The largest of rectified numbers is the largest, rectified; and there are fewer to rectify."""
+    ordered = list(layers)
+    for i, (layer, after) in enumerate(itertools.pairwise(ordered)):
+        if type(layer) is nn.ReLU and type(after) is nn.MaxPool2d:
+            ordered[i : i + 2] = after, layer
+    return ordered
 
 
 def _stackable(layer: nn.Module) -> bool:

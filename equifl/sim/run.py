@@ -6,6 +6,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from equifl import __version__
 from equifl.config import Config
-from equifl.records import RunFolder
+from equifl.records import CONFIG, RunFolder
 from equifl.signals import Ints
 from equifl.sim.data import Dataset, load
 from equifl.sim.download import Progress
@@ -80,9 +81,18 @@ def cohorts_of(rows: list[dict[str, Any]]) -> dict[tuple[str, int], list[Ints]]:
     return found
 
 
-def made_with(device: str) -> dict[str, Any]:
+def engine_for(folder: Path, config: Config) -> str:
+    """The engine a run is to have: where the configuration leaves it open, the one with which it was begun."""
+    if config.engine != "auto" or not (folder / CONFIG).is_file():
+        return config.engine
+    return str(RunFolder(folder).made_with.get("engine", "general"))
+
+
+def made_with(device: str, engine: str) -> dict[str, Any]:
     """What a later reader needs to get the same numbers."""
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
+    if engine == "fast":
+        versions["numba"] = metadata.version("numba")
     where = Path(__file__).parent
     git = subprocess.run(
         ["git", "-C", where, "rev-parse", "--verify", "--quiet", "HEAD"], capture_output=True, text=True, check=False
@@ -90,5 +100,6 @@ def made_with(device: str) -> dict[str, Any]:
     return {
         "versions": versions | {"python": platform.python_version()},
         "commit": git.stdout.strip() or None,
+        "engine": engine,
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
     }

@@ -26,14 +26,14 @@ def made_up(shape: tuple[int, ...], n: int = 90) -> Dataset:
     return Dataset("made up", x[:n], y[:n], x[n:], y[n:], 10)
 
 
-def both(name: str, device: str = "cpu", **limits: int) -> tuple[Engine, Reference, torch.Tensor]:
+def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[Engine, Reference, torch.Tensor]:
     """An engine, the reference in float64, and weights for seven models."""
     dataset = made_up(SHAPES[name])
     with torch.random.fork_rng():
         torch.manual_seed(0)
         modules = [make_module(name.split()[0], SHAPES[name], 10, {}) for _ in range(7)]
     weights = torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
-    engine = Engine(StackedModel.of(modules[0]), dataset, device, **limits)
+    engine = Engine(StackedModel.of(modules[0]), dataset, device, budget=budget)
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), weights
 
 

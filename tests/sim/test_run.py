@@ -14,7 +14,7 @@ TINY = ["rounds=2", "clients=10", "per_round=2", "seeds=[0]", "train.model=logis
 def play(folder: Path) -> bool:
     config = Config.load(None, TINY)
     federation = Federation(config, load_data(config, None), device="cpu")
-    with RunFolder.open(folder, config.as_dict(), made_with("cpu")) as opened:
+    with RunFolder.open(folder, config.as_dict(), made_with("cpu", federation.engine.name)) as opened:
         return run(federation, opened, on_round=lambda played, rows: True)
 
 

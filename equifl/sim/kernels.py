@@ -1,0 +1,294 @@
+"""The fast engine's work on one client, compiled by numba for all networks at once.
+
+All that is particular to a network is in its plan and its tables of offsets, which `equifl.sim.fast` makes. The
+samples of a tile lie innermost: number `i` of a layer is the sixteen floats from `16 * i` on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from equifl.sim import sixteen
+from equifl.sim.sixteen import LANES
+
+TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
+INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
+# The columns of a plan, a row a stage: its kind, whether a ReLU follows, where it reads and writes (X, Y, and how much
+# is reserved there), how many there are of what, and where its tables begin. W: weights, a row an output.
+KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
+X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS, COLUMNS = range(9, 20)
+
+_six, _four, _two, _one = (sixteen.products(rows) for rows in (6, 4, 2, 1))
+_two_by_six, _two_by_three, _two_by_one = (sixteen.correlations(2, terms) for terms in (6, 3, 1))
+_one_by_six, _one_by_three, _one_by_one = (sixteen.correlations(1, terms) for terms in (6, 3, 1))
+
+
+@njit(nogil=True)
+def _products(rows, tables, y, x, w, numbers):
+    """As many rows as fit into registers; how many those are."""
+    if rows >= 6:
+        _six(tables, y, x, w, numbers)
+        return 6
+    if rows >= 4:
+        _four(tables, y, x, w, numbers)
+        return 4
+    if rows >= 2:
+        _two(tables, y, x, w, numbers)
+        return 2
+    _one(tables, y, x, w, numbers)
+    return 1
+
+
+@njit(nogil=True)
+def _dense(s, tables, params, acts):
+    """A convolution or a linear layer: at every spot, all rows of weights times the terms in its window."""
+    row = 0
+    while row < s[ROWS]:
+        there, here = (s[Y], s[Y_SPOTS], s[Y_ROWS] + row), (s[X], s[X_SPOTS], s[X_TERMS])
+        weights = (s[W] + row * s[W_ROW], s[W_ROW], 1, s[BIAS] + row, 1, s[RELU])
+        sizes = (s[SPOTS], s[TERMS])
+        row += _products(s[ROWS] - row, tables, acts, acts, params, sizes + there + here + weights)
+
+
+@njit(nogil=True)
+def _dense_to_input(s, tables, params, slopes):
+    """Back through it: the same with inputs and outputs exchanged."""
+    slopes[s[X] : s[X] + s[X_SIZE]] = 0
+    term = 0
+    while term < s[TERMS]:
+        there, here = (s[X], s[X_SPOTS], s[X_TERMS] + term), (s[Y], s[Y_SPOTS], s[Y_ROWS])
+        weights = (s[W] + term, 1, s[W_ROW], 0, 0, 0)
+        sizes = (s[SPOTS], s[ROWS])
+        term += _products(s[TERMS] - term, tables, slopes, slopes, params, sizes + there + here + weights)
+
+
+@njit(nogil=True)
+def _correlations(two, terms, tables, y, x, w, numbers):
+    """As many terms as fit into registers, with two rows or one; how many those are."""
+    if terms >= 6:
+        if two:
+            _two_by_six(tables, y, x, w, numbers)
+        else:
+            _one_by_six(tables, y, x, w, numbers)
+        return 6
+    if terms >= 3:
+        if two:
+            _two_by_three(tables, y, x, w, numbers)
+        else:
+            _one_by_three(tables, y, x, w, numbers)
+        return 3
+    if two:
+        _two_by_one(tables, y, x, w, numbers)
+    else:
+        _one_by_one(tables, y, x, w, numbers)
+    return 1
+
+
+@njit(nogil=True)
+def _convolution_to_weights(s, tables, gradient, acts, slopes):
+    for row in range(0, s[ROWS], 2):
+        two = row + 2 <= s[ROWS]
+        term = 0
+        while term < s[TERMS]:
+            there, here = (s[Y], s[Y_SPOTS], s[Y_ROWS] + row), (s[X], s[X_SPOTS], s[X_TERMS] + term)
+            numbers = (s[SPOTS], *there, *here, s[W] + row * s[W_ROW] + term, s[W_ROW])
+            term += _correlations(two, s[TERMS] - term, tables, slopes, acts, gradient, numbers)
+
+
+@njit(nogil=True)
+def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
+    """With one spot, sums over lanes would cost more than the products: here sixteen inputs lie side by side."""
+    terms = tables[s[X_TERMS] : s[X_TERMS] + s[TERMS]]
+    turned[:] = 0
+    for lane in range(LANES):
+        values, row = acts[s[X] + lane :], turned[lane * s[W_ROW] :]
+        for i in range(len(terms)):
+            row[i] = values[terms[i]]
+    row = 0
+    while row < s[ROWS]:
+        there, here = (s[W], s[W_SPOTS], s[W_ROWS] + row), (0, s[W_SPOTS], s[W_TERMS])
+        weights = (s[Y] + tables[s[Y_ROWS] + row], LANES, 1, 0, 0, 0)
+        sizes = (s[W_ROW] // LANES, LANES)
+        row += _products(s[ROWS] - row, tables, gradient, turned, slopes, sizes + there + here + weights)
+
+
+@njit(nogil=True)
+def _forward(plan, tables, params, acts, pick):
+    for s in plan[1:]:
+        if s[KIND] == POOL:
+            numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
+            sixteen.largest(tables, acts, pick, acts, numbers)
+        else:
+            _dense(s, tables, params, acts)
+
+
+@njit(nogil=True)
+def _backward(plan, tables, params, gradient, acts, slopes, pick, turned):
+    for s in plan[:0:-1]:
+        if s[RELU]:
+            values, down = acts[s[Y] : s[Y] + s[Y_SIZE]], slopes[s[Y] : s[Y] + s[Y_SIZE]]
+            for i in range(len(values)):
+                down[i] = down[i] if values[i] > 0 else np.float32(0)
+        if s[KIND] == POOL:
+            slopes[s[X] : s[X] + s[X_SIZE]] = 0
+            numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
+            sixteen.to_largest(tables, slopes, pick, slopes, numbers)
+            continue
+        sixteen.sums(tables, slopes, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
+        if s[KIND] == LINEAR:
+            _linear_to_weights(s, tables, gradient, acts, slopes, turned)
+        else:
+            _convolution_to_weights(s, tables, gradient, acts, slopes)
+        if s[X]:  # not the network's input
+            _dense_to_input(s, tables, params, slopes)
+
+
+@njit(nogil=True)
+def _load_tile(s, tables, acts, x, examples, start, tile):
+    """The next examples that are there, up to sixteen; how many, and where to go on.
+
+    Lanes without one repeat the first, which then counts for nothing.
+    """
+    filled = 0
+    while filled < LANES and start < len(examples):
+        if examples[start] >= 0:
+            tile[filled] = examples[start]
+            filled += 1
+        start += 1
+    tile[filled:] = tile[0]
+    for i in range(s[TERMS]):
+        values = acts[s[Y] + tables[s[Y_ROWS] + i] :][:LANES]
+        for lane in range(LANES):
+            values[lane] = x[tile[lane], i]
+    return filled, start
+
+
+@njit(nogil=True)
+def _cross_entropy(s, tables, acts, slopes, y, tile, filled, share):
+    """The sum of the losses of a tile's examples, and the slopes of `share` of it."""
+    total = 0.0
+    for lane in range(LANES):
+        most = np.float32(-np.inf)
+        for row in range(s[ROWS]):
+            most = max(most, acts[s[Y] + tables[s[Y_ROWS] + row] + lane])
+        norm = np.float32(0)
+        for row in range(s[ROWS]):
+            at = s[Y] + tables[s[Y_ROWS] + row] + lane
+            slopes[at] = math.exp(acts[at] - most)
+            norm += slopes[at]
+        there = lane < filled
+        scale = np.float32(share / norm) if there else np.float32(0)
+        for row in range(s[ROWS]):
+            slopes[s[Y] + tables[s[Y_ROWS] + row] + lane] *= scale
+        if there:
+            at = s[Y] + tables[s[Y_ROWS] + y[tile[lane]]] + lane
+            slopes[at] -= np.float32(share)
+            total += math.log(norm) + (most - acts[at])
+    return total
+
+
+@njit(nogil=True)
+def _mean_loss(network, desk, x, y, examples, learn):
+    """Over the examples that are there; with `learn` also its gradient, into the desk's."""
+    plan, tables, _ = network
+    params, gradient, _, acts, slopes, turned, pick, tile = desk
+    if learn:
+        gradient[:] = 0
+    share, total, start = 1 / max(1, np.sum(examples >= 0)), 0.0, 0
+    while True:
+        filled, start = _load_tile(plan[0], tables, acts, x, examples, start, tile)
+        if not filled:
+            return total * share
+        _forward(plan, tables, params, acts, pick)
+        total += _cross_entropy(plan[-1], tables, acts, slopes, y, tile, filled, share)
+        if learn:
+            _backward(plan, tables, params, gradient, acts, slopes, pick, turned)
+
+
+@njit(nogil=True)
+def _train(network, desk, x, y, batches, options):
+    """Local SGD: the loss of the last batch, and the steps taken; a batch of nobody is none."""
+    params, gradient, velocity = desk[:3]
+    lr, momentum, decay = np.float32(options[0]), np.float32(options[1]), np.float32(options[2])
+    velocity[:] = 0
+    loss, steps = 0.0, 0
+    for batch in batches:
+        if np.any(batch >= 0):
+            loss, steps = _mean_loss(network, desk, x, y, batch, True), steps + 1
+            for i in range(len(params)):
+                velocity[i] = momentum * velocity[i] + gradient[i] + decay * params[i]
+                params[i] -= lr * velocity[i]
+    return loss, steps
+
+
+@njit(nogil=True)
+def _predict(network, desk, x, examples, found):
+    """The class that each example most likely has."""
+    plan, tables, _ = network
+    params, _, _, acts, _, _, pick, tile = desk
+    last = plan[-1]
+    for start in range(0, len(examples), LANES):
+        filled, _ = _load_tile(plan[0], tables, acts, x, examples, start, tile)
+        _forward(plan, tables, params, acts, pick)
+        for lane in range(filled):
+            best = 0
+            for row in range(1, last[ROWS]):
+                value, most = (
+                    acts[last[Y] + tables[last[Y_ROWS] + row] + lane],
+                    acts[last[Y] + tables[last[Y_ROWS] + best] + lane],
+                )
+                best = row if value > most else best
+            found[start + lane] = best
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Kept on the disk for the next process, where any cache can be written.
+
+    One entry for all that can be asked for, because each would be compiled with all that it calls. Numba notices
+    changes of this file; its name for the other one is a digest.
+    """
+    function.__qualname__ += f"_{zlib.crc32(inspect.getsource(sixteen).encode()):08x}"
+    dispatcher = njit(nogil=True)(function)
+    with contextlib.suppress(RuntimeError):
+        dispatcher.enable_caching()
+    return dispatcher
+
+
+@_compiled
+def work(job, network, desk, x, y, weights, examples, options, found):
+    """One task, without the interpreter's lock: a loss, and the steps taken.
+
+    Args:
+        job: TRAIN on batches (steps, batch); GRADIENT, LOSS or PREDICT of examples (1, n).
+        network: plan, tables, where each weight goes.
+        desk: arrays to work on, this thread's own.
+        x: inputs.
+        y: labels.
+        weights: the model's.
+        examples: positions in x and y, -1 = none.
+        options: learning rate, momentum and weight decay.
+        found: trained weights, gradient, or classes.
+    """
+    where, params, gradient = network[2], desk[0], desk[1]
+    for i in range(len(where)):
+        params[where[i]] = weights[i]
+    if job == PREDICT:
+        _predict(network, desk, x, examples[0], found)
+        return 0.0, 0
+    if job == TRAIN:
+        loss, steps = _train(network, desk, x, y, examples, options)
+    else:
+        loss, steps = _mean_loss(network, desk, x, y, examples[0], job == GRADIENT), 0
+    if job != LOSS:
+        wanted = params if job == TRAIN else gradient
+        for i in range(len(where)):
+            found[i] = wanted[where[i]]
+    return loss, steps

@@ -1,0 +1,230 @@
+"""Sixteen samples in every instruction: the loops of the fast engine that matter, in LLVM's own language.
+
+LLVM makes of sixteen floats what the machine has: one register of AVX-512, two of AVX2, four of NEON. Left to itself,
+with plain loops over the sixteen, it does not keep sums in registers, which is most of the speed
+(`docs/performance.md`). So each loop is written here and put into the functions of `equifl.sim.kernels` by numba.
+
+Every loop takes four arrays, of which the first holds tables of offsets, and a tuple of integers: where to begin in
+the arrays and tables, and how far to go.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 16
+
+_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
+_REGISTER = ir.VectorType(_FLOAT, 16 if binding.get_host_cpu_features().get("avx512f") else 8)
+
+
+class _Code:
+    """Writes LLVM's instructions into the function that calls it."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        self.builder = builder
+        arrays = zip(signature.args[:4], arguments[:4], strict=True)
+        self.arrays = [context.make_array(kind)(context, builder, value=value).data for kind, value in arrays]
+        self.numbers = cgutils.unpack_tuple(builder, arguments[4])
+
+    def loop(self, count: Any) -> AbstractContextManager[Any]:
+        return cgutils.for_range(self.builder, count)
+
+    def plus(self, *numbers: Any) -> Any:
+        return list(itertools.accumulate(numbers, self.builder.add))[-1]
+
+    def table(self, start: Any, index: Any) -> Any:
+        """An entry of the tables."""
+        found = self.builder.load(self.builder.gep(self.arrays[0], [self.plus(start, index)]))
+        return self.builder.sext(found, start.type)
+
+    def variable(self, kind: Any = _FLOATS) -> Any:
+        """What LLVM will keep in a register."""
+        return cgutils.alloca_once(self.builder, kind)
+
+    def at(self, array: Any, *places: Any, kind: Any = _FLOATS) -> Any:
+        """Where some numbers begin."""
+        return self.builder.bitcast(self.builder.gep(array, [self.plus(*places)]), kind.as_pointer())
+
+    def load(self, pointer: Any) -> Any:
+        return self.builder.load(pointer, align=4)
+
+    def store(self, value: Any, pointer: Any) -> None:
+        self.builder.store(value, pointer, align=4)
+
+    def same(self, number: Any, kind: Any = _FLOATS) -> Any:
+        """One number in all lanes."""
+        none = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(none, number, ir.Constant(_INT, 0))
+        return self.builder.shuffle_vector(first, none, ir.Constant(_INTS, [0] * LANES))
+
+    def at_least(self, value: Any, least: Any) -> Any:
+        """The larger of both; a value that is no number stays so."""
+        return self.builder.select(self.builder.fcmp_ordered("<", value, least), least, value)
+
+    def add_product(self, a: Any, b: Any, total: Any) -> None:
+        """Add a * b to a variable, rounded once."""
+        fma = self._known(f"llvm.fma.v{a.type.count}f32", a.type, *[a.type] * 3)
+        self.builder.store(self.builder.call(fma, [a, b, self.builder.load(total)]), total)
+
+    def sum_of_lanes(self, value: Any) -> Any:
+        """In pairs, not one after another."""
+        add = self._known(f"llvm.vector.reduce.fadd.v{value.type.count}f32", _FLOAT, _FLOAT, value.type)
+        return self.builder.call(add, [ir.Constant(_FLOAT, 0.0), value], fastmath=("reassoc",))
+
+    def _known(self, name: str, result: Any, *arguments: Any) -> Any:
+        return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
+
+
+def constant(number: float, kind: Any = _FLOATS) -> Any:
+    """The same number in all lanes, known beforehand."""
+    return ir.Constant(kind, [number] * kind.count)
+
+
+def _loop(write: Callable[[_Code], None]) -> Any:
+    """What numba replaces by the instructions that `write` writes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        write(_Code(context, builder, signature, arguments))
+        return context.get_dummy_value()
+
+    def typed(typing: Any, tables: Any, a: Any, b: Any, c: Any, numbers: Any) -> Any:
+        return types.void(tables, a, b, c, numbers), generate
+
+    return intrinsic(typed)
+
+
+def products(rows: int) -> Any:
+    """For every spot and each of some rows: y[spot + row] += sum over terms of w[row, term] * x[spot + term].
+
+    Forward, backward to the input, and backward to the weights of linear layers are all of this form. If `fresh`, y is
+    not added to but begins at a bias; if `relu`, the sum is then rectified. Six rows are 12 of AVX2's 16 registers.
+    """
+
+    def write(code: _Code) -> None:
+        build, (_, y, x, w) = code.builder, code.arrays
+        (spots, terms, y_at, y_spots, y_rows, x_at, x_spots, x_terms, w_at, w_row, w_term, bias, fresh, relu) = (
+            code.numbers
+        )
+        fresh, relu = (build.trunc(flag, ir.IntType(1)) for flag in (fresh, relu))
+        least = build.select(relu, constant(0.0), constant(-math.inf))
+        count = [spots.type(row) for row in range(rows)]
+        weights = [build.gep(w, [code.plus(w_at, build.mul(w_row, row))]) for row in count]
+        row_at = [code.plus(y_at, code.table(y_rows, row)) for row in count]
+        sums = [code.variable() for _ in count]
+        with code.loop(spots) as spot:
+            y_spot, x_spot = code.table(y_spots, spot.index), code.plus(x_at, code.table(x_spots, spot.index))
+            for total in sums:
+                build.store(constant(0.0), total)
+            with build.if_then(fresh):
+                for total, row in zip(sums, count, strict=True):
+                    build.store(code.same(build.load(build.gep(w, [code.plus(bias, row)]))), total)
+            with code.loop(terms) as term:
+                value = code.load(code.at(x, x_spot, code.table(x_terms, term.index)))
+                step = build.mul(term.index, w_term)
+                for total, weight in zip(sums, weights, strict=True):
+                    code.add_product(value, code.same(build.load(build.gep(weight, [step]))), total)
+            places = [code.at(y, y_spot, at) for at in row_at]
+            with build.if_then(build.not_(fresh)):  # not before: neighbouring spots would wait for each other
+                for total, place in zip(sums, places, strict=True):
+                    build.store(build.fadd(code.load(place), build.load(total)), total)
+            for total, place in zip(sums, places, strict=True):
+                code.store(code.at_least(build.load(total), least), place)
+
+    return _loop(write)
+
+
+def correlations(rows: int, terms: int) -> Any:
+    """For each of some rows and terms: w[row, term] += sum over spots and lanes of y[spot + row] * x[spot + term].
+
+    One register a sum, to which all lanes are added: two rows and six terms are 12 of AVX2's 16.
+    """
+
+    def write(code: _Code) -> None:
+        build, (_, y, x, w) = code.builder, code.arrays
+        spots, y_at, y_spots, y_rows, x_at, x_spots, x_terms, w_at, w_row = code.numbers
+        row_at = [code.plus(y_at, code.table(y_rows, spots.type(row))) for row in range(rows)]
+        term_at = [code.plus(x_at, code.table(x_terms, spots.type(term))) for term in range(terms)]
+        sums = {pair: code.variable(_REGISTER) for pair in itertools.product(range(rows), range(terms))}
+        for total in sums.values():
+            build.store(constant(0.0, _REGISTER), total)
+        with code.loop(spots) as spot:
+            x_spot, y_spot = code.table(x_spots, spot.index), code.table(y_spots, spot.index)
+            for part in (spots.type(lane) for lane in range(0, LANES, _REGISTER.count)):
+                slopes = [code.load(code.at(y, at, y_spot, part, kind=_REGISTER)) for at in row_at]
+                for term, at in enumerate(term_at):
+                    value = code.load(code.at(x, at, x_spot, part, kind=_REGISTER))
+                    for row, slope in enumerate(slopes):
+                        code.add_product(slope, value, sums[row, term])
+        for (row, term), total in sums.items():
+            place = build.gep(w, [code.plus(w_at, build.mul(w_row, spots.type(row)), spots.type(term))])
+            build.store(build.fadd(build.load(place), code.sum_of_lanes(build.load(total))), place)
+
+    return _loop(write)
+
+
+@_loop
+def sums(code: _Code) -> None:
+    """For every row: w[row] += sum over spots and lanes of y[spot + row]."""
+    build, (_, y, w, _) = code.builder, code.arrays
+    rows, spots, y_at, y_spots, y_rows, w_at = code.numbers
+    total = code.variable()
+    with code.loop(rows) as row:
+        row_at = code.plus(y_at, code.table(y_rows, row.index))
+        build.store(constant(0.0), total)
+        with code.loop(spots) as spot:
+            value = code.load(code.at(y, row_at, code.table(y_spots, spot.index)))
+            build.store(build.fadd(build.load(total), value), total)
+        place = build.gep(w, [code.plus(w_at, row.index)])
+        build.store(build.fadd(build.load(place), code.sum_of_lanes(build.load(total))), place)
+
+
+@_loop
+def largest(code: _Code) -> None:
+    """For every spot: y = the largest of a window of x, and pick = which it is, the first of equals; then `relu`."""
+    build, (_, y, pick, x) = code.builder, code.arrays
+    spots, size, y_at, y_spots, x_at, x_spots, window, relu = code.numbers
+    least = build.select(build.trunc(relu, ir.IntType(1)), constant(0.0), constant(-math.inf))
+    best, which = code.variable(), code.variable(_INTS)
+    with code.loop(spots) as spot:
+        x_spot = code.plus(x_at, code.table(x_spots, spot.index))
+        build.store(constant(-math.inf), best)
+        build.store(constant(0, _INTS), which)
+        with code.loop(size) as place:
+            value = code.load(code.at(x, x_spot, code.table(window, place.index)))
+            larger = build.fcmp_ordered(">", value, build.load(best))
+            larger = build.or_(
+                larger, build.fcmp_unordered("uno", value, value)
+            )  # what is no number must not get lost
+            build.store(build.select(larger, value, build.load(best)), best)
+            index = code.same(build.trunc(place.index, _INT), _INTS)
+            build.store(build.select(larger, index, build.load(which)), which)
+        at = code.plus(y_at, code.table(y_spots, spot.index))
+        code.store(code.at_least(build.load(best), least), code.at(y, at))
+        code.store(build.load(which), code.at(pick, at, kind=_INTS))
+
+
+@_loop
+def to_largest(code: _Code) -> None:
+    """Backward: x += y where the window was largest."""
+    build, (_, y, pick, x) = code.builder, code.arrays
+    spots, size, y_at, y_spots, x_at, x_spots, window, _ = code.numbers
+    with code.loop(spots) as spot:
+        x_spot = code.plus(x_at, code.table(x_spots, spot.index))
+        at = code.plus(y_at, code.table(y_spots, spot.index))
+        slope, which = code.load(code.at(y, at)), code.load(code.at(pick, at, kind=_INTS))
+        with code.loop(size) as place:
+            target = code.at(x, x_spot, code.table(window, place.index))
+            index = code.same(build.trunc(place.index, _INT), _INTS)
+            mine = build.select(build.icmp_signed("==", which, index), slope, constant(0.0))
+            code.store(build.fadd(code.load(target), mine), target)

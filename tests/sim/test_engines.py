@@ -1,0 +1,99 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from equifl.config import Config
+from equifl.records import RunFolder
+from equifl.sim.engine import Engine
+from equifl.sim.engines import choose_engine, obstacle_to_fast
+from equifl.sim.federation import Federation
+from equifl.sim.models import Shape, StackedModel, lenet, make_module
+from equifl.sim.run import engine_for, load_data, made_with
+from tests.sim.models_of_ours import Residual
+from tests.sim.test_engine import SHAPES, made_up
+
+IMAGE = (1, 8, 8)
+
+
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if ":" not in name])
+def test_our_models_run_fast(name: str) -> None:
+    pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
+    model = StackedModel.of(make_module(name.split()[0], SHAPES[name], 10, {}))
+    assert obstacle_to_fast(model, SHAPES[name], "cpu") == ""
+    assert choose_engine(model, made_up(SHAPES[name]), "cpu", "auto").name == "fast"
+
+
+class Twice(nn.Sequential):
+    def forward(self, x: Any) -> Any:
+        return 2 * nn.Sequential(*self)(x)
+
+
+again = nn.Linear(10, 10)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "obstacle"),
+    [
+        (Residual(), IMAGE, "no plain sequence"),
+        (Twice(nn.Flatten(), nn.Linear(64, 10)), IMAGE, "no plain sequence"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.GELU(), nn.Linear(10, 10)), IMAGE, "no plain sequence"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), again, again), IMAGE, "has a layer twice"),
+        (nn.Sequential(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(25, 10)), IMAGE, "has padding, dilation"),
+        (nn.Sequential(nn.MaxPool2d(3, ceil_mode=True), nn.Flatten(), nn.Linear(9, 10)), IMAGE, "or ceil_mode"),
+        (nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)), IMAGE, "must not begin with a ReLU"),
+        (nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten()), IMAGE, "must end in a linear layer"),
+        (nn.Sequential(nn.Linear(8, 10), nn.Flatten(), nn.Linear(80, 10)), IMAGE, "an image that is not flat"),
+    ],
+)
+def test_what_is_not_for_the_fast_engine_runs_by_the_general_one_and_says_why(
+    module: nn.Module, shape: Shape, obstacle: str
+) -> None:
+    model = StackedModel.of(module)
+    engine = choose_engine(model, made_up(shape), "cpu", "auto")
+    assert isinstance(engine, Engine)
+    assert obstacle in engine.note
+    with pytest.raises(ValueError, match=f"engine: the fast one cannot run this here: .*{obstacle}"):
+        choose_engine(model, made_up(shape), "cpu", "fast")
+
+
+@pytest.mark.usefixtures("no_numba")
+def test_without_numba_the_general_engine_runs_and_says_how_to_get_it() -> None:
+    model = StackedModel.of(lenet(IMAGE, 10))
+    engine = choose_engine(model, made_up(IMAGE), "cpu", "auto")
+    assert (engine.name, engine.note) == ("general", "numba is not installed; pip install 'equifl[fast]'")
+    assert choose_engine(model, made_up(IMAGE), "cpu", "general").note == ""
+
+
+def test_without_fused_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llvmlite")
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"sse2": True})
+    assert "fused multiply-add" in obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10)), IMAGE, "cpu")
+
+
+@pytest.mark.parametrize("begun", ["general", "fast"])
+def test_a_run_goes_on_by_the_engine_it_was_begun_with(begun: str, tmp_path: Path) -> None:
+    config = Config()
+    assert engine_for(tmp_path / "run", config) == "auto"
+    with RunFolder.open(tmp_path / "run", config.as_dict(), made_with("cpu", begun)) as folder:
+        assert folder.made_with["engine"] == begun
+        assert ("numba" in folder.made_with["versions"]) == (begun == "fast")
+    assert engine_for(tmp_path / "run", config) == begun
+
+
+def test_a_run_from_before_there_were_two_goes_on_by_the_general_one(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", Config().as_dict(), {}).close()
+    assert engine_for(tmp_path / "run", Config()) == "general"
+
+
+@pytest.mark.parametrize("engine", ["general", "fast"])
+def test_the_configuration_decides(engine: str) -> None:
+    pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
+    config = Config.load(None, [f"engine={engine}", "selectors={uniform={}}", "seeds=[0]"])
+    assert Federation(config, load_data(config, None), device="cpu").engine.name == engine

@@ -1,0 +1,155 @@
+"""The fast engine is the reference, for any network it takes."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from equifl.sim.data import Dataset
+from equifl.sim.engine import Sgd
+from equifl.sim.models import Shape, StackedModel, make_module
+from equifl.sim.reference import Reference
+from tests.sim.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_up
+
+pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
+
+from equifl.sim.fast import FastEngine
+
+NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
+
+
+def weights_of(module: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+
+
+def both(name: str) -> tuple[FastEngine, Reference, torch.Tensor]:
+    """The engine, the reference in float64, and weights for seven models."""
+    dataset = made_up(NETWORKS[name])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        modules = [make_module(name.split()[0], NETWORKS[name], 10, {}) for _ in range(7)]
+    engine = FastEngine(StackedModel.of(modules[0]), dataset)
+    return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), torch.stack(list(map(weights_of, modules)))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("sizes", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+@pytest.mark.parametrize(
+    "sgd",
+    [
+        Sgd(lr=0.05, batch_size=8, steps=4),
+        Sgd(lr=0.05, batch_size=20, epochs=2),
+        Sgd(lr=0.02, batch_size=16, epochs=2, momentum=0.9, weight_decay=0.01),
+    ],
+    ids=["steps", "epochs", "momentum and decay"],
+)
+def test_training_is_the_reference(name: str, sizes: list[int], sgd: Sgd) -> None:
+    engine, reference, weights = both(name)
+    before, examples = weights.clone(), client_batches(sgd, sizes)
+    trained = engine.train(weights, examples, sgd)
+    assert torch.equal(weights, before)
+    for row in range(7):
+        expected, last_loss, steps = reference.train(weights[row], examples[row], sgd)
+        error = (trained.weights[row] - expected).norm() / (expected - weights[row]).norm()
+        assert error < 1e-4
+        assert float(trained.last_loss[row]) == pytest.approx(last_loss, rel=1e-3, abs=1e-5)
+        assert int(trained.steps[row]) == steps
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_losses_gradients_and_evaluation_are_the_reference(name: str) -> None:
+    engine, reference, weights = both(name)
+    examples = client_batches(Sgd(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
+    losses, gradients = engine.gradients(weights, examples)
+    assert torch.equal(engine.losses(weights, examples), losses)
+    for row in range(7):
+        loss, gradient = reference.gradient(weights[row], examples[row])
+        assert float(losses[row]) == pytest.approx(loss, rel=1e-5)
+        assert (gradients[row] - gradient).norm() / gradient.norm() < 5e-6
+    assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[Shape, list[nn.Module]]:
+    """Any sequence of one or two convolutions, pooled or not, padded or not, and one or two linear layers."""
+    small = st.integers(1, 3)
+    shape = draw(st.tuples(small, st.integers(5, 9), st.integers(5, 9)))
+    channels, layers = shape[0], list[nn.Module]()
+    for _ in range(draw(st.integers(0, 2))):
+        kernel = (draw(small), draw(small))
+        padding = (draw(st.integers(0, 1)), draw(st.integers(0, 1)))
+        layers.append(
+            nn.Conv2d(channels, channels := draw(st.integers(1, 7)), kernel, draw(st.integers(1, 2)), padding)
+        )
+        if draw(st.booleans()):
+            layers.append(nn.ReLU())
+        if draw(st.booleans()):
+            layers.append(nn.MaxPool2d(draw(st.integers(1, 2)), draw(st.integers(1, 2))))
+    layers.append(nn.Flatten())
+    try:
+        width = nn.Sequential(*layers)(torch.zeros(1, *shape)).shape[1]
+    except RuntimeError:  # nothing is left of the image
+        layers, width = [nn.Flatten()], int(np.prod(shape))
+    if draw(st.booleans()):
+        layers += [nn.Linear(width, width := draw(st.integers(1, 20))), nn.ReLU()]
+    return shape, [*layers, nn.Linear(width, 4)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(networks(), st.integers(1, 40), st.integers(0, 2**16))
+def test_any_network_and_number_of_examples(network: tuple[Shape, list[nn.Module]], count: int, seed: int) -> None:
+    shape, layers = network
+    rng = np.random.default_rng(seed)
+    # So few digits that nothing is rounded forward: where two in a window are equal, they are so in either precision.
+    x, y = (rng.integers(-4, 5, size=(count, *shape)) / 4).astype(np.float32), rng.integers(0, 4, count)
+    dataset = Dataset("made up", x, y, x, y, 4)
+    module = nn.Sequential(*layers)
+    values = torch.from_numpy(rng.integers(-4, 5, len(weights_of(module))).astype(np.float32)) / 8
+    reference = Reference(copy.deepcopy(module).double(), dataset)
+    engine = FastEngine(StackedModel.of(module), dataset)
+    examples = np.where(rng.random(count) < 0.8, np.arange(count), -1)
+    examples[0] = 0
+    loss, gradient = reference.gradient(values, examples)
+    losses, gradients = engine.gradients(values[None], examples[None])
+    assert float(losses[0]) == pytest.approx(loss, rel=1e-4, abs=1e-5)
+    # A sure and right answer has a slope of p - 1, of which float32 keeps few digits.
+    assert (gradients[0] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-5
+
+
+def test_the_same_bytes_for_any_number_of_threads_and_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    sgd = Sgd(lr=0.05, batch_size=8, steps=3)
+    examples, results = client_batches(sgd, UNEQUAL), []
+    for cores in (1, 2, 5):
+        monkeypatch.setattr("equifl.sim.fast.cores", lambda cores=cores: cores)
+        engine, _, weights = both("lenet 28")
+        results.append(engine.train(weights, examples, sgd).weights)
+    alone = torch.cat([engine.train(weights[i, None], examples[i, None], sgd).weights for i in range(7)])
+    assert all(torch.equal(results[0], other) for other in [*results, alone])
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_no_number_does_not_get_lost(name: str, number: float) -> None:
+    """The federation stops at it and says whose it is."""
+    engine, _, weights = both(name)
+    weights[2, 0] = number
+    examples = client_batches(Sgd(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
+    losses = engine.losses(weights, examples)
+    trained = engine.train(weights, examples[:, None], Sgd(lr=0.1, batch_size=30, steps=1))
+    finite = torch.isfinite(trained.last_loss + trained.weights.sum(dim=1))
+    assert finite.tolist() == [row != 2 for row in range(7)]
+    assert torch.isfinite(losses[[0, 1, 3, 4, 5, 6]]).all()
+
+
+def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, reference, weights = both("mlp")
+    dataset: Any = made_up(NETWORKS["mlp"])
+    for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test):
+        array.flags.writeable = False
+    engine = FastEngine(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {})), dataset)
+    assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]
