@@ -87,16 +87,18 @@ def mean_and_reach(updates: Floats, ids: Ints | None) -> tuple[Floats, float]:
     (array([2., 5.]), 2.0)
     """
     n, d = len(updates) if ids is None else len(ids), updates.shape[1]
-    step = max(1, _SHARE_BYTES // (4 * d))
-    blocks = -(-n // step)  # the same whatever the number of cores, hence the sums too
-    sums, most, least = np.empty((blocks, d)), np.empty((blocks, d)), np.empty((blocks, d))
+    share = max(1, _SHARE_BYTES // (4 * d))
+    blocks = -(-n // share)  # the same whatever the number of cores, hence the sums too
+    sums, most, least = np.zeros((blocks, d)), np.full((blocks, d), -np.inf), np.full((blocks, d), np.inf)
 
     def work(part: range) -> None:
         for block in part:
-            here = slice(block * step, (block + 1) * step)
-            rows = updates[here] if ids is None else updates[ids[here]]
-            rows.sum(axis=0, dtype=np.float64, out=sums[block])
-            most[block], least[block] = rows.max(axis=0), rows.min(axis=0)
+            for tile in tiles(range(block * share, min((block + 1) * share, n)), 4 * d):
+                rows = updates[tile] if ids is None else updates[ids[tile]]
+                rows = widened(rows) if rows.dtype == np.float16 else rows
+                sums[block] += rows.sum(axis=0, dtype=np.float64)
+                np.maximum(most[block], rows.max(axis=0), out=most[block])
+                np.minimum(least[block], rows.min(axis=0), out=least[block])
 
     on_all_cores(work, blocks, _SHARE_BYTES)
     mean: Floats = sums.sum(axis=0) / n
