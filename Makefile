@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test format bench-selection bench-simulation bench-flower clean
+.PHONY: run test format bench-selection bench-simulation bench-flower bench-scale clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -26,6 +26,9 @@ bench-selection: $(VENV)-bench/installed
 
 bench-simulation: $(VENV)/installed
 	$(BIN)/python benchmarks/simulation.py
+
+bench-scale: $(VENV)/installed $(VENV)-bench/installed
+	$(BIN)/python benchmarks/scale.py --peers $(VENV)-bench/bin/python
 
 bench-flower: $(VENV)/installed
 	$(BIN)/python benchmarks/flower.py
