@@ -99,14 +99,14 @@ class Server:
 
     `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
     `average_last`: the mean of so many last global models is what is evaluated; 1 = the last one.
-    `clip_losses`: losses that nobody can believe are lowered before a selector sees them (`equifl.guard`).
+    `guard`: losses and sizes that nobody can believe are lowered before a selector sees them (`equifl.guard`).
     """
 
     aggregate: Literal["mean", "size", "loss"] = "mean"
     q: float = 1.0
     lr: float = 1.0
     average_last: int = 1
-    clip_losses: bool = False
+    guard: bool = False
 
     def __post_init__(self) -> None:
         require("server.q", self.q, 0 <= self.q < math.inf, "0 or more")

@@ -1,4 +1,4 @@
-"""Losses that nobody can believe, brought down: a client must not win a seat by what it claims."""
+"""Numbers that nobody can believe, brought down: a client must not win a seat by what it claims."""
 
 from __future__ import annotations
 
@@ -6,29 +6,35 @@ import numpy as np
 
 from equifl.signals import Floats
 
-SPREADS = 5.0
+SPREADS = 20.0
+TIMES = 100.0
 _NORMAL = 1.4826  # makes the median deviation of normal numbers their standard deviation
-_LEAST = 0.1  # of the median: where most losses are equal, a little more is no lie yet
 
 
-def believable(losses: Floats) -> Floats:
-    """Losses in which those out of range are lowered to the highest in range; nan stays nan.
+def believable(values: Floats) -> Floats:
+    """Values of 0 or more in which those out of range are lowered to the highest in range; nan stays nan.
 
-    In range is what is at most median + 5 * spread, with spread = 1.4826 * median of |x - median|, and at least a
-    tenth of the median. Both medians are the lower of the two middle ones, so fewer than half of the clients, all
-    telling the same lie, cannot move the range beyond what the others say; and whoever lies is treated as
-    the honest client with the highest loss would be, no better.
-
-    >>> believable(np.array([0.5, 0.6, np.nan, 0.9, 1e9])).tolist()
-    [0.5, 0.6, nan, 0.9, 0.9]
+    >>> believable(np.array([0.5, 0.6, np.nan, 0.0, 0.9, 1e9])).tolist()
+    [0.5, 0.6, nan, 0.0, 0.9, 0.9]
     """
-    heard = losses[~np.isnan(losses)]
+    return np.minimum(values, highest_believable(values))
+
+
+def highest_believable(values: Floats) -> float:
+    """The highest value in range, which is up to median + 20 * spread or 100 * median, whichever is more.
+
+    The spread is 1.4826 * median of |x - median|; zeros and nan say nothing about the scale and are left out. Both
+    medians are the lower of the two middle ones, so fewer than half of the clients, all telling the same lie,
+    cannot move the range beyond what the others say; and whoever lies is treated as the honest client with the
+    highest value would be, no better. The range is wide because most of the honest may be served well and a few
+    badly, and these few are whom it is all about.
+    """
+    heard = values[values > 0]
     if not len(heard):
-        return losses.copy()
+        return 0.0
     median = _lower_median(heard)
-    spread = max(_NORMAL * _lower_median(np.abs(heard - median)), _LEAST * median)
-    highest = heard[heard <= median + SPREADS * spread].max()
-    return np.minimum(losses, highest)
+    spread = _NORMAL * _lower_median(np.abs(heard - median))
+    return float(heard[heard <= max(median + SPREADS * spread, TIMES * median)].max())
 
 
 def _lower_median(values: Floats) -> float:

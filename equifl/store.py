@@ -37,7 +37,7 @@ class SignalStore:
     Args:
         clients: how many; `grow` makes room for more.
         sizes: (N,) training examples (default 1).
-        clip_losses: whether losses out of a believable range are lowered before anyone uses them (`equifl.guard`).
+        guard: whether losses and sizes out of a believable range are lowered before anyone uses them (`equifl.guard`).
         sketch: how the updates are sketched, if they are; others are refused by their length, and by their seed where
             it is said.
         dtype: in which updates are kept: float32, or float16, which has three digits and ends at 65,504.
@@ -56,7 +56,7 @@ class SignalStore:
         clients: int,
         *,
         sizes: ArrayLike | None = None,
-        clip_losses: bool = False,
+        guard: bool = False,
         sketch: CountSketch | None = None,
         dtype: str = "float32",
         memory_map: str | PathLike[str] | None = None,
@@ -69,7 +69,7 @@ class SignalStore:
         self._times_selected = np.zeros(n, np.int64)
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
-        self.clip_losses = clip_losses
+        self.guard = guard
         self.sketch = sketch
         self._path = None if memory_map is None else Path(memory_map)
         self._updates: Floats | None = None
@@ -166,11 +166,11 @@ class SignalStore:
         the value before the next `observe`.
         """
         return Signals(
-            losses=believable(self._losses) if self.clip_losses else self._losses.copy(),
+            losses=believable(self._losses) if self.guard else self._losses.copy(),
             updates=self._updates,
             last_selected=self._last_selected.copy(),
             times_selected=self._times_selected.copy(),
-            sizes=self._sizes.copy(),
+            sizes=self._believable_sizes() if self.guard else self._sizes.copy(),
             available=self._available.copy() if available is None else check_available(len(self), available),
             round=round,
         )
@@ -221,6 +221,13 @@ class SignalStore:
             self._updates = given.get("updates")
         elif self._updates is not None and checked.updates is not None:
             self._updates[:] = checked.updates
+
+    def _believable_sizes(self) -> Floats:
+        """A size of 1 is what was never heard, and says nothing about the others."""
+        heard = self._sizes != 1.0
+        sizes = self._sizes.copy()
+        sizes[heard] = believable(sizes[heard])
+        return sizes
 
     def _checked_updates(self, updates: ArrayLike, who: Ints, sketch: CountSketch | None) -> Floats:
         if sketch is not None:

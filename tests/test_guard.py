@@ -39,7 +39,7 @@ def test_a_store_that_clips_lets_no_lie_win(selector: PowerOfChoice | SubTrunc) 
     updates, honest = rng.normal(size=(20, 5)), rng.uniform(1, 2, 20)
 
     def cohort(loss: float, *, clip: bool) -> list[int]:
-        store = SignalStore(20, clip_losses=clip)
+        store = SignalStore(20, guard=self.config.server.guard)
         store.observe(range(20), updates=updates, losses=np.where(np.arange(20) == 13, loss, honest))
         return selector.select(store.signals(0), 4, rng=np.random.default_rng(1)).tolist()
 

@@ -151,7 +151,7 @@ class Clients:
 
     def _make_room(self) -> None:
         if self._store is None and len(self._roster):
-            self._store = SignalStore(len(self._roster), clip_losses=True, sketch=self._sketch)
+            self._store = SignalStore(len(self._roster), guard=True, sketch=self._sketch)
         elif self._store is not None:
             self._store.grow(len(self._roster))
 

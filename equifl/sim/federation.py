@@ -71,8 +71,7 @@ class Federation:
     def _new_store(self, world: World) -> SignalStore:
         length = self.config.sketch
         sketch = None if length is None else CountSketch(length=length, seed=world.seed)
-        clip = self.config.server.clip_losses
-        return SignalStore(self.config.clients, sizes=world.sizes, clip_losses=clip, sketch=sketch)
+        return SignalStore(self.config.clients, sizes=world.sizes, guard=self.config.server.guard, sketch=sketch)
 
     def play(self) -> list[dict[str, Any]]:
         """One round of every lane; a record of each."""

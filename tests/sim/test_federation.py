@@ -382,5 +382,5 @@ def test_terms_of_the_same_name_add_up() -> None:
 
 
 def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
-    assert all(lane.store.clip_losses for lane in make("server.clip_losses=true").lanes)
-    assert not any(lane.store.clip_losses for lane in make().lanes)
+    assert all(lane.store.guard for lane in make("server.guard=true").lanes)
+    assert not any(lane.store.guard for lane in make().lanes)
