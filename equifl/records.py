@@ -26,6 +26,10 @@ CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
 _LOCK, _TEMPORARY = ".lock", ".tmp"
 
 
+class FolderBusyError(ValueError):
+    """Another process writes the folder."""
+
+
 class RunFolder:
     """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and lane) and `checkpoint.npz`.
 
@@ -274,7 +278,7 @@ def _locked(path: Path) -> IO[bytes]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise ValueError(
+        raise FolderBusyError(
             f"{path}: is being written by another process; wait for it, or choose another folder"
         ) from None
     except OSError as error:  # some network disks have no locks

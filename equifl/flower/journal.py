@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,21 +15,30 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from equifl import __version__
-from equifl.records import RunFolder
+from equifl.records import FolderBusyError, RunFolder
+
+log = logging.getLogger("flwr")
 
 State = Mapping[str, NDArray[Any]]
 
 
 class Journal:
-    """Rows and a checkpoint after every round in a folder; without a folder, rows in memory and no checkpoint."""
+    """Rows and a checkpoint after every round in a folder; without a folder, rows in memory and no checkpoint.
 
-    def __init__(self, path: Path | str | None, config: Mapping[str, Any], *, resume: bool) -> None:
+    To resume, it waits `patience` seconds for the folder: a ServerApp lives on for a while after `flwr stop`.
+    """
+
+    def __init__(
+        self, path: Path | str | None, config: Mapping[str, Any], *, resume: bool, patience: float = 0.0
+    ) -> None:
         self._path, self._config = path, config
         self._folder: RunFolder | None = None
         self.state: State | None = None
         self.cohorts: list[list[int]] = []  # who was selected, round by round
         if path is None:
             return
+        if resume:
+            self._wait(path, patience)
         folder = self._open(path)
         self.state = folder.load_checkpoint()
         if (self.state is not None) != resume:
@@ -53,6 +64,16 @@ class Journal:
         if self._folder is not None:
             self._folder.close()
             self._folder = None
+
+    def _wait(self, path: Path | str, patience: float) -> None:
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            try:
+                self._open(path)
+                return
+            except FolderBusyError:
+                log.info("equifl: %s: is being written by another process; waiting for it to end", path)
+                time.sleep(1)
 
     def _open(self, path: Path | str) -> RunFolder:
         if self._folder is None:

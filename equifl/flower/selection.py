@@ -55,7 +55,8 @@ class FairSelection(Strategy):
         sketch: how long a sketch is, and its seed.
         probe: "newcomers": ask new nodes who they are before they are selected for the first time; "everyone": ask all
             nodes for their loss and gradient before every round. Both need `equifl.flower.probe` in the client.
-        patience: seconds to wait for nodes, and for answers to a probe, before going on without them.
+        patience: seconds to wait for nodes, and for answers to a probe, before going on without them; and, to resume,
+            for a run that was just stopped to leave its folder.
         wait_for: nodes to wait for before a round (default k).
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
     """
@@ -97,7 +98,7 @@ class FairSelection(Strategy):
         self._row: dict[str, Any] = {}
         self._probed: set[int] = set()
         self._settled = False
-        self._journal = Journal(folder, self._config(), resume=_resume)
+        self._journal = Journal(folder, self._config(), resume=_resume, patience=patience)
         if self._journal.state is not None:
             self.clients.load(self._journal.state)
             self.arrays = model_of_state(self._journal.state)
