@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,19 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from equifl.flower.replies import MissingMetricError, SetAsideError, TrainNews, metrics_of, read_answer, read_training
+from equifl.flower.replies import (
+    MisfitError,
+    SetAsideError,
+    TrainNews,
+    decoded,
+    metrics_of,
+    read_answer,
+    read_evaluation,
+    read_training,
+)
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import nodes_of
+from equifl.guard import highest_believable
 from equifl.signals import Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -34,9 +45,12 @@ class Keys:
 class Clients:
     """A roster, and a store that grows with it. Of losses, a selector sees what is believable (`equifl.guard`)."""
 
-    def __init__(self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch) -> None:
-        self._roster, self._keys, self._needs, self._sketch = roster, keys, needs, sketch
+    def __init__(
+        self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch, *, guard: bool = True
+    ) -> None:
+        self._roster, self._keys, self._needs, self._sketch, self._guard = roster, keys, needs, sketch, guard
         self._store: SignalStore | None = None
+        self._fits = False  # whether a reply could be used yet
 
     def __len__(self) -> int:
         return len(self._roster)
@@ -44,8 +58,8 @@ class Clients:
     def meet(self, grid: Grid) -> list[int]:
         """Who is online, in the order in which they were first met."""
         online = set(grid.get_node_ids())
-        self._roster.keep(online)
-        if self._roster.unmet(online):  # else Flower need not be asked: it copies all that it knows of all nodes
+        self._roster.online(online)
+        if self._roster.unmet():  # else Flower need not be asked: it copies all that it knows of all nodes
             self._roster.meet(node for node in nodes_of(grid) if node.node_id in online)
         return self._roster.in_order(online)
 
@@ -69,52 +83,59 @@ class Clients:
         available[here] = True
         return self._store.signals(np.iinfo(np.int64).max if round is None else round, available=available)
 
-    def hear_training(
-        self, round: int, asked: Iterable[int], replies: Iterable[Message], sent: ArrayRecord, *, signals: bool
+    def read_training(
+        self, round: int, replies: Iterable[Message], sent: ArrayRecord, *, signals: bool
     ) -> dict[int, TrainNews]:
-        """Remember who was asked, and what the usable replies said; by node. Others are set aside and named.
+        """What the usable replies say, by node. Others are set aside and named.
 
-        Without `signals` the replies are only checked: what a selector hears then comes from elsewhere.
+        Without `signals` the replies are only checked: what a selector hears then comes from elsewhere. Where no reply
+        was ever usable and the fault lies in how the client is written, it is an error.
         """
         news: dict[int, TrainNews] = {}
-        missing: list[MissingMetricError] = []
+        misfits: list[MisfitError] = []
         wanted = self._needs if signals else frozenset[str]()
-        model = {key: array.numpy() for key, array in sent.items()}
+        model = {key: decoded(array) for key, array in sent.items()}
         for reply in replies:
             node = reply.metadata.src_node_id
+            self.recognise(node, metrics_of(reply))
             try:
-                self.recognise(node, metrics_of(reply))
                 news[node] = read_training(
                     reply, model, loss=self._keys.loss, size=self._keys.size, needs=wanted, sketch=self._sketch
                 )
             except SetAsideError as error:
-                log.warning("equifl: round %d: %s is set aside: %s", round + 1, self._named(node), error)
-                missing += [error] if isinstance(error, MissingMetricError) else []
-        if missing and not news:
+                log.warning("equifl: round %d: %s is set aside: %s", round + 1, self._roster.named(node), error)
+                misfits += [error] if isinstance(error, MisfitError) else []
+        self._fits = self._fits or bool(news)
+        if misfits and not self._fits:
             raise ValueError(
-                f"equifl: {missing[0]}, which the selector needs; let the client report it, or say what it is called: "
-                "FairSelection(..., loss='...')"
+                f"equifl: no reply can be used: {misfits[0]}. The selector needs {' and '.join(sorted(wanted))}; let "
+                "the client send it, say what the loss is called (loss='...'), or give a selector of your own `needs`"
             )
+        return news
+
+    def remember_training(
+        self, round: int, asked: Iterable[int], news: Mapping[int, TrainNews], *, signals: bool
+    ) -> None:
+        """Remember who was asked, and what came back."""
         who = np.unique(self.of(asked))
         assert self._store is not None, "nobody was met yet"
         self._store.observe(who, round=round)
         self._remember(news if signals else {node: TrainNews(None, None, told.size, 0) for node, told in news.items()})
-        return news
 
     def hear_answers(self, replies: Iterable[Message], *, fresh: bool) -> int:
         """Take note of answers to a probe; returns their bytes. Unless `fresh`, only of clients never heard before."""
         news, total = {}, 0
-        for reply in self.in_order(replies):
+        for reply in self._by_identity(replies):
             node = reply.metadata.src_node_id
             if reply.has_error():
-                log.warning("equifl: %s did not answer the probe: %s", self._named(node), reply.error.reason)
+                log.warning("equifl: %s did not answer the probe: %s", self._roster.named(node), reply.error.reason)
                 continue
             for record in reply.content.config_records.values():
                 self.recognise(node, record)
             try:
                 told = read_answer(reply, self._sketch if fresh and "updates" in self._needs else None)
             except SetAsideError as error:
-                log.warning("equifl: the answer of %s is set aside: %s", self._named(node), error)
+                log.warning("equifl: the answer of %s is set aside: %s", self._roster.named(node), error)
                 continue
             total += told.bytes
             news[node] = told
@@ -122,6 +143,21 @@ class Clients:
             news = {node: news[node] for node, done in zip(news, self._done(list(news)), strict=True) if not done}
         self._remember(news)
         return total
+
+    def read_evaluations(self, round: int, replies: Iterable[Message]) -> dict[int, tuple[float, float]]:
+        """Accuracy and examples of each client whose evaluation says them; of the others one warning a reason."""
+        found: dict[int, tuple[float, float]] = {}
+        aside: Counter[str] = Counter()
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            self.recognise(node, metrics_of(reply))
+            try:
+                found[int(self.of([node])[0])] = read_evaluation(reply, self._keys.accuracy, self._keys.size)
+            except SetAsideError as error:
+                aside[str(error)] += 1
+        for reason, count in aside.items():
+            log.warning("equifl: round %d: %d evaluations do not count for fairness: %s", round + 1, count, reason)
+        return found
 
     def recognise(self, node: int, record: Mapping[str, Any]) -> None:
         """Learn from a reply who a node is."""
@@ -134,16 +170,24 @@ class Clients:
         by_node = {reply.metadata.src_node_id: reply for reply in replies}
         return [by_node[node] for node in self._roster.in_order(by_node)]
 
+    def taken(self) -> Ints:
+        """The numbers that are somebody's."""
+        return np.flatnonzero([bool(identity) for identity in self._roster.identities])
+
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it as plain arrays."""
         stored = {} if self._store is None else self._store.state_dict()
+        nodes = self._roster.nodes
         return {f"store.{key}": array for key, array in stored.items()} | {
-            "identities": np.array(self._roster.identities, np.str_)
+            "identities": np.array(self._roster.identities, np.str_),
+            "nodes": np.array(list(nodes), np.uint64),
+            "clients_of_nodes": np.array(list(nodes.values()), np.int64),
         }
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `state` gave."""
-        self._roster = Roster(self._roster.metric, state["identities"].tolist())
+        nodes = dict(zip(state["nodes"].tolist(), state["clients_of_nodes"].tolist(), strict=True))
+        self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
         self._make_room()
         if self._store is not None:
             prefix = "store."
@@ -151,7 +195,7 @@ class Clients:
 
     def _make_room(self) -> None:
         if self._store is None and len(self._roster):
-            self._store = SignalStore(len(self._roster), guard=True, sketch=self._sketch)
+            self._store = SignalStore(len(self._roster), guard=self._guard, sketch=self._sketch)
         elif self._store is not None:
             self._store.grow(len(self._roster))
 
@@ -166,8 +210,26 @@ class Clients:
             told = {node: getattr(one, field) for node, one in news.items() if getattr(one, field) is not None}
             if told and (name == "sizes" or name in self._needs):
                 who, values = self.of(told), np.array(list(told.values()))
+                if name == "updates" and self._guard:
+                    values = self._believable(who, values)
                 assert self._store is not None, "nobody was met yet"
                 self._store.observe(who, **{name: values})  # type: ignore[arg-type]
 
-    def _named(self, node: int) -> str:
-        return self._roster.named(node)
+    def _believable(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Updates that are longer than anyone could believe, shortened to the longest that one could."""
+        known = self.signals(None, []).updates
+        others = np.empty((0, 1)) if known is None else np.delete(known, who, axis=0)
+        length = np.linalg.norm(updates.astype(np.float64), axis=1)
+        lengths = np.concatenate([length, np.linalg.norm(others.astype(np.float64), axis=1)])
+        factor = np.minimum(1.0, highest_believable(lengths) / np.maximum(length, 1e-300))
+        return (updates * factor[:, None]).astype(np.float32)
+
+    def _by_identity(self, replies: Iterable[Message]) -> list[Message]:
+        """Answers in the order of what they say of who they are, which is the same whatever the nodes' ids."""
+
+        def identity(reply: Message) -> tuple[int, str]:
+            records = [] if reply.has_error() else reply.content.config_records.values()
+            value = next(filter(None, map(self._roster.value, records)), "")
+            return len(value), value  # so that 2 comes before 10
+
+        return sorted(self.in_order(replies), key=identity)

@@ -6,6 +6,7 @@ import logging
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +42,20 @@ class Journal:
             self._wait(path, patience)
         folder = self._open(path)
         self.state = folder.load_checkpoint()
-        if (self.state is not None) != resume:
+        if self.state is not None and not resume:
             self.close()
-            held = (
-                "no finished round; start with FairSelection" if resume else "a run; FairSelection.resume continues it"
-            )
-            raise ValueError(f"{path}: holds {held}")
+            raise ValueError(f"{path}: holds a run; resume=True continues it, or choose another folder")
         # A row without its checkpoint was written by a process that died in between: the round is played again.
         folder.keep_before(int(self.state["rounds_played"]) if self.state is not None else 0)
         self.cohorts = [row["cohort"] for row in folder.rows()]
 
     def write(self, row: Mapping[str, Any], state: State) -> None:
         """A round is over."""
-        self.cohorts.append(row["cohort"])
         if self._path is not None:
             folder = self._open(self._path)
             folder.append([row])
             folder.save_checkpoint(state)
+        self.cohorts.append(row["cohort"])
 
     def close(self) -> None:
         """Let others write the folder, until there is something to write again."""
@@ -92,3 +90,12 @@ def model_to_state(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
 def model_of_state(state: State) -> ArrayRecord:
     """The global model that a checkpoint holds."""
     return ArrayRecord({str(name): Array(state[f"model.{i}"]) for i, name in enumerate(state["model"])})
+
+
+def options_of(selector: Any) -> Any:
+    """A selector's parameters in terms that can be compared: a function has the same name in every process."""
+    if is_dataclass(selector) and not isinstance(selector, type):
+        return {field.name: options_of(getattr(selector, field.name)) for field in fields(selector)}
+    if callable(selector):
+        return f"{selector.__module__}:{selector.__qualname__}"
+    return selector if isinstance(selector, int | float | str | bool | None) else repr(selector)

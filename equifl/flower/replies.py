@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, Message
+from flwr.app import Array, ArrayRecord, Message
 from numpy.typing import NDArray
 
 from equifl.sketch import CountSketch
 
+log = logging.getLogger("flwr")
+
+_LONGEST = 1e25  # squares of differences must stay far within what selectors compute with
+
 
 class SetAsideError(ValueError):
     """A reply that cannot be used; the message says why."""
+
+
+class MisfitError(SetAsideError):
+    """One that no client of this kind could do better: it lies in how the client is written."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +54,50 @@ def read_training(
 ) -> TrainNews:
     """The news in a training reply to the model `sent`, of which the selector needs losses, updates or both."""
     metrics = metrics_of(reply)
-    heard = _number(metrics, loss) if loss in metrics or "losses" in needs else None
-    if heard is not None and heard < 0 and "losses" in needs:
-        raise SetAsideError(f"{loss} is {heard:g}, below 0")
-    trained = _arrays_like(reply, sent)
-    if not all(np.isfinite(trained[key]).all() for key in _real(trained)):
+    arrays = {key: decoded(array) for record in reply.content.array_records.values() for key, array in record.items()}
+    if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
         raise SetAsideError("its weights are not finite")
-    update = None
-    if "updates" in needs:
-        # w_k - w_k^(i), tensor by tensor: the whole difference is never held.
-        update = sketch(sent[key] - trained[key] for key in _real(trained))
-        if not np.isfinite(update).all():
-            raise SetAsideError("its update is too large")
-    examples = _number(metrics, size) if size in metrics else None
+    heard = _number(metrics, loss) if "losses" in needs or isinstance(metrics.get(loss), int | float) else None
+    if heard is not None and heard < 0 and "losses" in needs:
+        raise MisfitError(f"{loss} is {heard:g}, and a loss must be 0 or more")
+    update = _update(sent, arrays, sketch) if "updates" in needs else None
+    examples = _number(metrics, size) if isinstance(metrics.get(size), int | float) else None
     if examples is not None and examples <= 0:
         raise SetAsideError(f"{size} is {examples:g}")
-    return TrainNews(heard, update, examples, sum(array.nbytes for array in trained.values()))
+    return TrainNews(heard, update, examples, sum(array.nbytes for array in arrays.values()))
 
 
-def read_accuracy(reply: Message, key: str) -> float:
-    """The accuracy, from 0 to 1, in an evaluation reply."""
-    accuracy = _number(metrics_of(reply), key)
+def _update(
+    sent: Mapping[str, NDArray[Any]], trained: Mapping[str, NDArray[Any]], sketch: CountSketch
+) -> NDArray[np.float32]:
+    """The sketch of w_k - w_k^(i), tensor by tensor, so that the whole difference is never held.
+
+    Of arrays of real numbers that were sent and came back: a count of batches is no part of an update, and some
+    clients train a part of the model.
+    """
+    keys = [key for key, array in sent.items() if array.dtype.kind == "f" and key in trained]
+    if not any(sent[key].size for key in keys):
+        raise MisfitError("none of the arrays of real numbers that were sent came back, and updates are made of these")
+    for key in keys:
+        if trained[key].shape != sent[key].shape:
+            raise MisfitError(f"its array {key} has shape {trained[key].shape}, not {sent[key].shape}")
+    wide = (np.result_type(sent[key], np.float32) for key in keys)
+    update = sketch(np.subtract(sent[key], trained[key], dtype=dtype) for key, dtype in zip(keys, wide, strict=True))
+    if not np.abs(update).max() < _LONGEST:
+        raise SetAsideError("its update is too long")
+    return update
+
+
+def read_evaluation(reply: Message, key: str, size: str) -> tuple[float, float]:
+    """The accuracy, from 0 to 1, in an evaluation reply, and the number of examples (1 if it is not said)."""
+    metrics = metrics_of(reply)
+    accuracy = _number(metrics, key)
     if not 0 <= accuracy <= 1:
-        raise SetAsideError(f"{key} is {accuracy:g}, not from 0 to 1")
-    return accuracy
+        raise SetAsideError(f"{key} is not from 0 to 1")
+    examples = _number(metrics, size) if size in metrics else 1.0
+    if examples <= 0:
+        raise SetAsideError(f"{size} is not above 0")
+    return accuracy, examples
 
 
 def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
@@ -83,20 +112,6 @@ def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
         if update.shape != (sketch.length,) or not np.isfinite(update).all():
             raise SetAsideError(f"its sketch is not one of {sketch.length} finite numbers")
     return TrainNews(loss, update, size, 8 * (2 + (0 if update is None else len(update))))
-
-
-def _arrays_like(reply: Message, sent: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The reply's arrays, if they are of the same names and shapes as those sent."""
-    records = list(reply.content.array_records.values())
-    if len(records) != 1:
-        raise SetAsideError(f"it has {len(records)} ArrayRecords instead of one")
-    if set(records[0]) != set(sent):
-        raise SetAsideError("its arrays have other names than those sent")
-    arrays = {key: decoded(records[0][key]) for key in sent}
-    for key, array in arrays.items():
-        if array.shape != sent[key].shape:
-            raise SetAsideError(f"its array {key} has shape {array.shape}, not {sent[key].shape}")
-    return arrays
 
 
 def decoded(array: Array) -> NDArray[Any]:
@@ -117,11 +132,6 @@ def _layout(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return np.lib.format.read_array_header_1_0(file)
 
 
-def _real(arrays: Mapping[str, NDArray[Any]]) -> Iterator[str]:
-    """Names of arrays of real numbers: a count of batches is no part of an update."""
-    return (key for key, array in arrays.items() if array.dtype.kind == "f")
-
-
 def _number(metrics: Mapping[str, Any], key: str) -> float:
     if key not in metrics:
         raise MissingMetricError(key, metrics)
@@ -131,9 +141,27 @@ def _number(metrics: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
-class MissingMetricError(SetAsideError):
+class MissingMetricError(MisfitError):
     """A metric that was not sent."""
 
     def __init__(self, key: str, metrics: Mapping[str, Any]) -> None:
         there = ", ".join(f"`{name}`" for name in sorted(metrics)) or "none"
         super().__init__(f"no metric `{key}` (there: {there})")
+
+
+def first_of_each(replies: Iterable[Message], asked: Iterable[int] | None) -> Iterator[Message]:
+    """One reply a node, of those who were asked: others came late, or twice."""
+    left = None if asked is None else set(asked)
+    seen: set[int] = set()
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node in seen or (left is not None and node not in left):
+            log.warning("equifl: a reply of node %d came late or twice: ignored", node)
+            continue
+        seen.add(node)
+        yield reply
+
+
+def bytes_of(arrays: ArrayRecord) -> int:
+    """What the numbers of a model take."""
+    return sum(decoded(array).nbytes for array in arrays.values())

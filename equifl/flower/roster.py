@@ -27,32 +27,48 @@ class Roster:
     the partitions, whatever ids chance gave them.
     """
 
-    def __init__(self, metric: str | None = None, identities: Iterable[str] = ()) -> None:
+    def __init__(
+        self, metric: str | None = None, identities: Iterable[str] = (), nodes: Mapping[int, int] | None = None
+    ) -> None:
         self.metric = metric
         self.identities = list(identities)  # by client; "" = a number that is free again
         self._clients = {identity: client for client, identity in enumerate(self.identities) if identity}
-        self._nodes: dict[int, int | None] = {}  # node id -> client, None = no number yet; in the order of meeting
-        self._warned = False
+        self._free = [client for client, identity in enumerate(self.identities) if not identity]
+        # Every node ever met, in that order: who comes back under the same id is the same. None = no number yet.
+        self._nodes: dict[int, int | None] = dict(nodes or {})
+        self._node_of: dict[int, int] = {client: node for node, client in (nodes or {}).items()}
+        self._online: set[int] = set()
+        self._told: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.identities)
 
-    def unmet(self, node_ids: Iterable[int]) -> set[int]:
-        """Those of the nodes that `meet` has not seen."""
-        return set(node_ids) - self._nodes.keys()
+    @property
+    def nodes(self) -> dict[int, int]:
+        """The client of every node that has one."""
+        return {node: client for node, client in self._nodes.items() if client is not None}
+
+    def online(self, node_ids: Iterable[int]) -> None:
+        """These nodes are there now, and no others."""
+        self._online = set(node_ids)
+
+    def unmet(self) -> set[int]:
+        """Those online that `meet` has not seen."""
+        return self._online - self._nodes.keys()
 
     def meet(self, nodes: Iterable[Any]) -> None:
         """Take note of new nodes (Flower's NodeInfo)."""
         new = [node for node in nodes if node.node_id not in self._nodes]
         for node in sorted(new, key=_registered):
             identity = None if self.metric else _identity(node)
-            self._nodes[node.node_id] = None if identity is None else self._number(identity)
-            if identity is None and not self.metric and not self._warned:
-                self._warned = True
-                log.warning(
-                    "equifl: nodes have neither key nor name: a node that restarts is a stranger. "
-                    "Start SuperNodes with --auth-supernode-private-key, or pass identity='partition-id' to "
-                    "FairSelection and report that metric."
+            self._nodes[node.node_id] = None
+            if identity is not None:
+                self._seat(node.node_id, self._number(identity))
+            elif not self.metric:
+                self._once(
+                    "nodes have neither key nor name: a node that restarts is a stranger. Start SuperNodes with "
+                    "--auth-supernode-private-key, or pass identity='partition-id' to FairSelection and report that "
+                    "metric."
                 )
 
     def in_order(self, node_ids: Iterable[int]) -> list[int]:
@@ -62,38 +78,44 @@ class Roster:
 
     def clients(self, node_ids: Iterable[int]) -> Ints:
         """The clients behind these nodes, in their order; who has no number yet gets one."""
-        numbers = []
-        for node in node_ids:
-            client = self._nodes[node]
-            if client is None:
-                client = self._nodes[node] = self._number(f"node:{node}")
-            numbers.append(client)
-        return np.array(numbers, np.int64)
+        nodes = list(node_ids)
+        for node in nodes:
+            if self._nodes[node] is None:
+                self._seat(node, self._number(f"node:{node}"))
+        return np.array([self._nodes[node] for node in nodes], np.int64)
 
     def recognise(self, node_id: int, record: Mapping[str, Any]) -> int | None:
         """Learn from a reply's metrics, or configuration, who a node is; the number that this sets free, if any."""
-        value = record.get(self.metric) if self.metric else None
+        value = self.value(record)
         if value is None or self.knows(node_id):
             return None
-        identity = f"{self.metric}:{value:g}" if isinstance(value, float) else f"{self.metric}:{value}"
+        identity = f"{self.metric}:{value}"
         client, lent = self._clients.get(identity), self._nodes[node_id]
-        if client is not None and client in self._nodes.values():
-            log.warning("equifl: node %d says it is %s, which another node is: taken for a new one", node_id, identity)
+        if client is not None and self._node_of.get(client) in self._online:
+            self._once(f"node {node_id} says it is {identity}, which another node is: taken for a new one")
             return None
         if client is None and lent is not None:  # nobody known: the number lent is its own now
             del self._clients[self.identities[lent]]
             self.identities[lent] = identity
             self._clients[identity] = lent
             return None
-        self._nodes[node_id] = self._number(identity)
+        self._seat(node_id, self._number(identity))
         if lent is not None:
-            del self._clients[self.identities[lent]]
+            del self._clients[self.identities[lent]], self._node_of[lent]
             self.identities[lent] = ""
+            self._free.append(lent)
         return lent
+
+    def value(self, record: Mapping[str, Any]) -> str | None:
+        """What a record says of the identity; numbers that are whole are written as such."""
+        value = record.get(self.metric) if self.metric else None
+        if isinstance(value, float):
+            return (str(int(value)) if value.is_integer() else repr(value)) if np.isfinite(value) else None
+        return str(value) if isinstance(value, int | str | bytes) and value != "" else None
 
     def knows(self, node_id: int) -> bool:
         """Whether the node is known by something that survives its restart."""
-        client = self._nodes[node_id]
+        client = self._nodes.get(node_id)
         return client is not None and not self.identities[client].startswith("node:")
 
     def named(self, node_id: int) -> str:
@@ -102,17 +124,25 @@ class Roster:
         known = client is not None and self.knows(node_id)
         return f"node {node_id} ({self.identities[client]})" if client is not None and known else f"node {node_id}"
 
-    def keep(self, node_ids: Iterable[int]) -> None:
-        """Forget all nodes but these: who returns under a new id is met again, and can be recognised."""
-        online = set(node_ids)
-        self._nodes = {node_id: client for node_id, client in self._nodes.items() if node_id in online}
+    def _seat(self, node_id: int, client: int) -> None:
+        self._nodes[node_id] = client
+        self._node_of[client] = node_id
 
     def _number(self, identity: str) -> int:
         if identity not in self._clients:
-            free = self.identities.index("") if "" in self.identities else len(self.identities)
-            self.identities[free : free + 1] = [identity]
-            self._clients[identity] = free
+            if self._free:
+                client = self._free.pop(0)
+                self.identities[client] = identity
+            else:
+                client = len(self.identities)
+                self.identities.append(identity)
+            self._clients[identity] = client
         return self._clients[identity]
+
+    def _once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            log.warning("equifl: %s", message)
 
 
 def _identity(node: Any) -> str | None:

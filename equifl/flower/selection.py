@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,13 +15,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from equifl.checks import integer, require
+from equifl.config import SELECTORS
 from equifl.flower.clients import Clients, Keys
-from equifl.flower.journal import Journal, model_of_state, model_to_state
+from equifl.flower.evenness import evenness
+from equifl.flower.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.flower.probe import Question, ask
-from equifl.flower.replies import SetAsideError, metrics_of, read_accuracy
+from equifl.flower.replies import bytes_of, first_of_each
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, TooFewNodes, chain, least_nodes, require_open
-from equifl.metrics import fairness, participation
+from equifl.records import CHECKPOINT
 from equifl.selectors import Selector
 from equifl.selectors.explanation import explanation
 from equifl.selectors.rules import needs, require_cohort
@@ -59,6 +61,9 @@ class FairSelection(Strategy):
             for a run that was just stopped to leave its folder.
         wait_for: nodes to wait for before a round (default k).
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
+        resume: go on with the run in `folder`, if there is one, after its last finished round; `rounds_played` and
+            `arrays` then say how far it is.
+        guard: whether losses, sizes and lengths of updates beyond belief are lowered (`equifl.guard`).
     """
 
     def __init__(
@@ -77,8 +82,11 @@ class FairSelection(Strategy):
         patience: float = 60.0,
         wait_for: int | None = None,
         folder: Path | str | None = None,
-        _resume: bool = False,
+        resume: bool = False,
+        guard: bool = True,
     ) -> None:
+        choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
+        require("selector", selector, choosing, "an object with a `select`, such as Rota()")
         self.strategy, self.selector = strategy, selector
         self.k = integer("k", k, least=1)
         self.seed = integer("seed", seed, least=0)
@@ -92,17 +100,20 @@ class FairSelection(Strategy):
         self.identity = identity
         self.rounds_played = 0
         self.arrays: ArrayRecord | None = None
-        self.clients = Clients(Roster(identity), self.keys, needs(selector), self.sketch)
-        self._name = type(selector).__name__.lower()
+        self.clients = Clients(Roster(identity), self.keys, needs(selector), self.sketch, guard=guard)
+        names = {kind: name for name, kind in SELECTORS.items()}
+        self._name = names.get(type(selector), type(selector).__name__.lower())
         self._asked: list[int] = []  # nodes, in this round
         self._row: dict[str, Any] = {}
         self._probed: set[int] = set()
         self._settled = False
-        self._journal = Journal(folder, self._config(), resume=_resume, patience=patience)
+        self._enough = self.wait_for
+        self._journal = Journal(folder, self._config(), resume=resume, patience=patience)
         if self._journal.state is not None:
             self.clients.load(self._journal.state)
             self.arrays = model_of_state(self._journal.state)
             self.rounds_played = int(self._journal.state["rounds_played"])
+            self._journal.state = None
 
     @classmethod
     def resume(cls, folder: Path | str, strategy: Strategy, selector: Selector, **options: Any) -> FairSelection:
@@ -115,7 +126,9 @@ class FairSelection(Strategy):
 
         State that the wrapped strategy keeps for itself, such as FedAdam's moments, is not in it.
         """
-        return cls(strategy, selector, folder=folder, _resume=True, **options)
+        if not (Path(folder) / CHECKPOINT).exists():
+            raise ValueError(f"{folder}: holds no finished round; start with FairSelection(..., folder=...)")
+        return cls(strategy, selector, folder=folder, resume=True, **options)
 
     def start(self, *args: Any, **options: Any) -> Result:
         """As Flower's own, whose arguments it takes; when it is over, others may write the folder."""
@@ -149,37 +162,37 @@ class FairSelection(Strategy):
         place = {node: i for i, node in enumerate(chosen)}  # strategies shuffle; the order of choice is part of it
         messages.sort(key=lambda message: place.get(message.metadata.dst_node_id, len(place)))
         self._asked = [message.metadata.dst_node_id for message in messages]
-        self._row["bytes_down"] += len(self._asked) * sum(len(array.data) for array in arrays.values())
+        self._row["bytes_down"] += len(self._asked) * bytes_of(arrays)
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Hear what came back, and let the strategy aggregate what of it can be used."""
-        first = list(_first_of_each(replies, self._asked))
-        first.sort(
-            key=lambda reply: self._asked.index(reply.metadata.src_node_id)
-        )  # sums must not depend on who is fast
+        place = {node: i for i, node in enumerate(self._asked)}
+        first = list(first_of_each(replies, self._asked))
+        first.sort(key=lambda reply: place[reply.metadata.src_node_id])  # sums must not depend on who is fast
         failed = [reply for reply in first if reply.has_error()]
         heard = {reply.metadata.src_node_id: reply for reply in first if not reply.has_error()}
+        arrays = metrics = None
         if self._asked:
             assert self.arrays is not None, "configure_train comes first"
-            news = self.clients.hear_training(
-                self.rounds_played, self._asked, heard.values(), self.arrays, signals=self.probe != "everyone"
-            )
+            signals = self.probe != "everyone"
+            news = self.clients.read_training(self.rounds_played, heard.values(), self.arrays, signals=signals)
+            if news:
+                usable = [heard[node] for node in news]
+                arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
+            # Last: where the strategy fails, the round has not been.
+            self.clients.remember_training(self.rounds_played, self._asked, news, signals=signals)
             losses = [told.loss for told in news.values() if told.loss is not None]
             self._row["cohort"] = self.clients.of(self._asked).tolist()
             self._row["local_loss"] = float(np.mean(losses)) if losses else None
             self._row["bytes_up"] += sum(told.bytes for told in news.values())
-            heard = {node: heard[node] for node in news}
-        if not heard:
-            log.warning(
-                "equifl: round %d: of %d nodes none replied usably; the model stays", self._number, len(self._asked)
-            )
-            return None, None
-        arrays, metrics = self.strategy.aggregate_train(self._number, [*heard.values(), *failed])
+            if not news:
+                asked = len(self._asked)
+                log.warning("equifl: round %d: of %d nodes none replied usably; the model stays", self._number, asked)
         self.arrays = arrays or self.arrays
-        return arrays, metrics
+        return arrays, self._without_identity(metrics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -194,14 +207,20 @@ class FairSelection(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The strategy's metrics, and how evenly the model serves those who evaluated it; the round ends here."""
-        heard = self.clients.in_order(_first_of_each(replies, None))
+        heard = self.clients.in_order(first_of_each(replies, None))
         metrics = self.strategy.aggregate_evaluate(self._number, heard) if heard else None
-        told = self._evenness([reply for reply in heard if not reply.has_error()])
+        found = self.clients.read_evaluations(self.rounds_played, [reply for reply in heard if not reply.has_error()])
+        row, told = evenness(self.clients, found, [*self._journal.cohorts, self._row["cohort"]])
+        self._row |= row
+        self._journal.write(self._row, self._state(self.rounds_played + 1))
         self.rounds_played += 1
-        self._journal.write(self._row, self._state())
-        # The mean of an identity says nothing.
-        mine = {key: value for key, value in (metrics or {}).items() if key != self.identity}
-        return MetricRecord(mine | told)
+        return MetricRecord({**(self._without_identity(metrics) or {}), **told})
+
+    def _without_identity(self, metrics: MetricRecord | None) -> MetricRecord | None:
+        """The mean of an identity says nothing."""
+        if metrics is not None and self.identity is not None:
+            metrics.pop(self.identity, None)
+        return metrics
 
     @property
     def _number(self) -> int:
@@ -211,16 +230,19 @@ class FairSelection(Strategy):
     def _online(self, grid: Grid) -> list[int]:
         """Nodes to choose from: `wait_for` of them, or those who are there when patience ends."""
         until = time.monotonic() + self.patience
-        found = list(grid.get_node_ids())
-        while (len(found) < self.wait_for or not self._settled) and time.monotonic() < until:
-            before = len(found)
+        found = len(list(grid.get_node_ids()))
+        while (found < self._enough or not self._settled) and time.monotonic() < until:
+            before = found
             time.sleep(0.2)
-            found = list(grid.get_node_ids())
+            found = len(list(grid.get_node_ids()))
             # At the start nodes come in one by one; who is counted in must not depend on the moment.
-            self._settled = self._settled or len(found) == before >= self.wait_for
+            self._settled = self._settled or found == before >= self._enough
         self._settled = True
-        if len(found) < self.wait_for:
-            log.warning("equifl: round %d: %d of %d nodes are online", self._number, len(found), self.wait_for)
+        if found < self._enough:
+            text = "equifl: round %d: waited %g s, and %d nodes are there instead of %d (wait_for)"
+            log.warning(text, self._number, self.patience, found, self._enough)
+        # Who never came is waited for once; who was there and left, again.
+        self._enough = min(self.wait_for, max(found, 1))
         return self.clients.meet(grid)
 
     def _ask(self, grid: Grid, online: list[int], arrays: ArrayRecord) -> None:
@@ -230,8 +252,8 @@ class FairSelection(Strategy):
         with_gradient = everyone and "updates" in needs(self.selector)
         question = Question(self.identity, self.sketch if with_gradient else None)
         answers = ask(grid, asked, arrays, question, deadline=self.patience)
-        up = self.clients.hear_answers(_first_of_each(answers, asked), fresh=everyone)
-        self._row["bytes_down"] += len(asked) * sum(len(array.data) for array in arrays.values())
+        up = self.clients.hear_answers(first_of_each(answers, asked), fresh=everyone)
+        self._row["bytes_down"] += len(asked) * bytes_of(arrays)
         self._row["bytes_up"] += up
 
     def _choose(self, online: list[int]) -> list[int]:
@@ -271,35 +293,8 @@ class FairSelection(Strategy):
         )
         return []
 
-    def _evenness(self, replies: list[Message]) -> dict[str, float]:
-        """Fairness of performance and of participation, for Flower's history and into the row."""
-        found: dict[int, tuple[float, float]] = {}
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            self.clients.recognise(node, metrics_of(reply))
-            try:
-                weight = float(metrics_of(reply).get(self.keys.size, 1))
-                found[int(self.clients.of([node])[0])] = (read_accuracy(reply, self.keys.accuracy), weight)
-            except SetAsideError as error:
-                log.warning("equifl: round %d: the evaluation of node %d is set aside: %s", self._number, node, error)
-        times = self.clients.signals(None, []).times_selected if len(self.clients) else np.zeros(1, np.int64)
-        told = participation(times, [*self._journal.cohorts, self._row["cohort"]])
-        self._row["participation"] = told
-        told = {f"participation-{name}": value for name, value in told.items()}
-        if found:
-            accuracy, weights = np.array(list(found.values())).T
-            even = fairness(accuracy)
-            mean = float(np.average(accuracy, weights=weights if weights.sum() > 0 else None))
-            by_client = [round(100 * found[i][0], 4) if i in found else None for i in range(len(self.clients))]
-            self._row |= {"accuracy": 100 * mean, **even, "client_accuracy": by_client}
-            told |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}
-        return told
-
     def _config(self) -> dict[str, Any]:
         """What the folder says of the run, in the terms of a simulation's configuration."""
-        options: dict[str, Any] = {}
-        if is_dataclass(self.selector) and not isinstance(self.selector, type):
-            options = {field.name: _plain(getattr(self.selector, field.name)) for field in fields(self.selector)}
         wrapped: dict[str, Any] = {
             "strategy": [type(part).__name__ for part in chain(self.strategy)],
             "identity": self.identity,
@@ -312,26 +307,9 @@ class FairSelection(Strategy):
             "seeds": [self.seed],
             "data": {"name": "Flower"},
             "flower": wrapped,
-            "selectors": {self._name: options},
+            "selectors": {self._name: options_of(self.selector) if is_dataclass(self.selector) else {}},
         }
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, rounds_played: int) -> dict[str, Any]:
         model = {} if self.arrays is None else model_to_state(self.arrays)
-        return {**self.clients.state(), **model, "rounds_played": np.array(self.rounds_played)}
-
-
-def _first_of_each(replies: Iterable[Message], asked: Iterable[int] | None) -> Iterator[Message]:
-    """One reply a node, of those who were asked: others came late, or twice."""
-    left = None if asked is None else set(asked)
-    seen: set[int] = set()
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if node in seen or (left is not None and node not in left):
-            log.warning("equifl: a reply of node %d came late or twice: ignored", node)
-            continue
-        seen.add(node)
-        yield reply
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool | None) else repr(value)
+        return {**self.clients.state(), **model, "rounds_played": np.array(rounds_played)}

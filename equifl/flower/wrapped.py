@@ -21,17 +21,19 @@ class TooFewNodes(Exception):  # noqa: N818
 class PartOfGrid(Grid):
     """A grid on which only some nodes are online.
 
-    Flower's strategies ask again and again until enough nodes are there. Whoever still asks after `patience` seconds
-    gets `TooFewNodes`, so that nothing waits for ever.
+    Flower's strategies ask again and again until enough nodes are there. Whoever asks for the fourth time or more, and
+    after `patience` seconds, gets `TooFewNodes`, so that nothing waits for ever.
     """
 
     def __init__(self, grid: Grid, shown: Callable[[], list[int]], patience: float) -> None:
         self._grid, self._shown = grid, shown
         self._until = time.monotonic() + patience
+        self._times_asked = 0
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes shown."""
-        if time.monotonic() > self._until:
+        self._times_asked += 1
+        if self._times_asked > 3 and time.monotonic() > self._until:
             raise TooFewNodes
         return self._shown()
 
@@ -69,6 +71,7 @@ def nodes_of(grid: Grid) -> Iterable[Any]:
 
 def require_open(strategy: Strategy, k: int) -> None:
     """Refuse a strategy that would sample among the chosen, or wait for more nodes than are chosen."""
+    require("strategy", strategy, isinstance(strategy, Strategy), "a flwr.serverapp.strategy.Strategy")
     for part in chain(strategy):
         name = type(part).__name__
         fraction = getattr(part, "fraction_train", 1.0)

@@ -1,5 +1,6 @@
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
@@ -8,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.flower import FairSelection
+from equifl.flower.roster import Roster
 from equifl.report.page import write_report
 from tests.flower.federation import initial_arrays
 from tests.flower.pretend import PretendGrid, failing, play, saying, silent, twice, weighing, without
@@ -120,6 +122,65 @@ def test_a_missing_loss_is_named_with_what_is_there() -> None:
     play(fair(Rota()), grid, 1)  # and who needs no loss does not ask for one
 
 
+def test_a_loss_that_is_missing_later_is_set_aside() -> None:
+    grid, strategy = grid_of(), fair(SubTrunc())
+    play(strategy, grid, 3)
+    grid.faults = dict.fromkeys(grid.partitions, without("train_loss"))
+    play(strategy, grid, 1, strategy.arrays)
+    assert strategy.rounds_played == 4
+
+
+@pytest.mark.parametrize("loss", [[0.5, 0.4], -3.0], ids=["a list", "below 0"])
+def test_a_loss_that_is_not_needed_may_be_anything(loss: Any, tmp_path: Path) -> None:
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, saying(train_loss=loss))
+    inner = FedAvg(train_metrics_aggr_fn=lambda records, key: MetricRecord())
+    assert play(fair(Rota(), inner, folder=tmp_path), grid, 2).arrays is not None
+
+
+def test_who_trains_a_part_of_the_model_has_an_update_too() -> None:
+    def head_only(question: Message, reply: Message) -> list[Message]:
+        for record in reply.content.array_records.values():
+            del record["0"]
+        return [reply]
+
+    class KeepsTheRest(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            _, metrics = super().aggregate_train(server_round, replies)
+            return None, metrics
+
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, head_only)
+    strategy = fair(Rota(), KeepsTheRest(), k=8)
+    play(strategy, grid, 1)
+    assert strategy.clients.signals(1, []).knows_update.all()
+
+
+def test_who_needs_nothing_looks_at_nothing() -> None:
+    def other(question: Message, reply: Message) -> list[Message]:
+        if reply.content.array_records:
+            reply.content["arrays"] = ArrayRecord([np.frombuffer(b"a tree", np.uint8)])
+        return [reply]
+
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, other)
+    untested = FedAvg(fraction_evaluate=0.0)  # nobody can evaluate a tree here
+    assert play(fair(Uniform(), untested), grid, 1).train_metrics_clientapp
+    with pytest.raises(ValueError, match="none of the arrays of real numbers that were sent came back"):
+        play(fair(Rota()), grid_of_others(other), 1)
+
+
+def grid_of_others(fault: Any) -> PretendGrid:
+    def renamed(question: Message, reply: Message) -> list[Message]:
+        if reply.content.array_records:
+            reply.content["arrays"] = ArrayRecord({"tree": reply.content["arrays"]["0"]})
+        return [reply]
+
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, renamed)
+    return grid
+
+
 # Identity
 
 
@@ -163,6 +224,34 @@ def test_a_metric_outlives_the_node_id_once_it_is_heard() -> None:
     assert after.times_selected[6] == 0, "and is free again"
 
 
+def test_who_drops_out_and_returns_is_still_the_same(tmp_path: Path) -> None:
+    grid = grid_of(10)
+    flaky = next(iter(grid.partitions))
+
+    class Evaluates(FedAvg):
+        def configure_evaluate(self, *args: Any) -> Any:
+            grid.offline = {flaky}
+            try:
+                return super().configure_evaluate(*args)
+            finally:
+                grid.offline = set()
+
+    strategy = fair(Rota(), Evaluates(), folder=tmp_path)
+    play(strategy, grid, 20)
+    counts = Counter(chain(*cohorts(tmp_path)))
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@pytest.mark.parametrize(("value", "written"), [(1000001.0, "1000001"), (0.25, "0.25"), (-3, "-3"), ("a", "a")])
+def test_an_identity_is_written_whole(value: Any, written: str) -> None:
+    assert Roster("id").value({"id": value}) == written
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1, 2], None])
+def test_what_is_no_identity(value: Any) -> None:
+    assert Roster("id").value({"id": value}) is None
+
+
 def test_two_nodes_cannot_be_one_client(caplog: pytest.LogCaptureFixture) -> None:
     strategy, grid = fair(Rota(), k=6), grid_of(6)
     play(strategy, grid, 1)
@@ -194,6 +283,36 @@ def test_nobody_online_is_waited_for_and_not_for_ever() -> None:
     result = play(fair(Rota()), grid, 2)
     assert not grid.asked
     assert result.train_metrics_clientapp == {}
+
+
+def test_who_never_comes_is_waited_for_once() -> None:
+    started = time.monotonic()
+    play(fair(Rota(), k=6, patience=2), grid_of(5), 4)
+    assert time.monotonic() - started < 7, "once 2 s, not in every round"
+
+
+def test_without_patience_there_is_still_training() -> None:
+    grid = grid_of()
+    play(fair(Rota(), patience=0), grid, 2)
+    assert len(grid.asked_to("train")) == 6
+
+
+def test_a_strategy_that_fails_can_be_started_again(tmp_path: Path) -> None:
+    class Fails(FedAvg):
+        fails = True
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            if server_round == 3 and self.fails:
+                raise RuntimeError("no")
+            return super().aggregate_train(server_round, replies)
+
+    inner = Fails()
+    strategy, grid = fair(Rota(), inner, folder=tmp_path), grid_of()
+    with pytest.raises(RuntimeError):
+        play(strategy, grid, 4)
+    inner.fails = False
+    play(strategy, grid, 2, strategy.arrays)
+    assert [row["round"] for row in rows(tmp_path)] == [0, 1, 2, 3]
 
 
 def test_fewer_than_k_take_part_and_fewer_than_the_strategy_wants_do_not(caplog: pytest.LogCaptureFixture) -> None:
@@ -232,6 +351,33 @@ def test_what_is_no_number_is_set_aside_and_named(fault: Any, word: str, caplog:
     assert after.updates is not None
     assert after.losses[4] != before.losses[4]
     assert all(np.isfinite(array.numpy()).all() for array in result.arrays.values())
+
+
+@pytest.mark.parametrize("size", [float("inf"), 0.0, -5.0])
+def test_an_evaluation_by_no_examples_does_not_count(size: float, tmp_path: Path) -> None:
+    def fault(question: Message, reply: Message) -> list[Message]:
+        return list(saying(**{"num-examples": size})(question, reply)) if not reply.content.array_records else [reply]
+
+    grid = grid_of()
+    grid.faults[next(iter(grid.partitions))] = fault
+    play(fair(Rota(), FedAvg(evaluate_metrics_aggr_fn=lambda records, key: MetricRecord()), folder=tmp_path), grid, 1)
+    assert rows(tmp_path)[0]["client_accuracy"][0] is None
+
+
+@pytest.mark.parametrize("weight", [1e36, 1e20])
+@pytest.mark.parametrize("selector", ALL, ids=lambda selector: type(selector).__name__)
+def test_absurd_weights_stop_neither_the_run_nor_the_others(selector: Selector, weight: float, tmp_path: Path) -> None:
+    """A client that is unlike all others may be chosen often; but distances between these must go on to count."""
+
+    def picked(weight: float) -> Counter[int]:
+        grid, folder = grid_of(10), tmp_path / f"{weight:g}"
+        grid.faults[next(node for node, partition in grid.partitions.items() if partition == 7)] = weighing(weight)
+        play(fair(selector, flower.FedMedian(), folder=folder), grid, 24)
+        return Counter(chain(*cohorts(folder)))
+
+    absurd, odd = picked(weight), picked(0.5)
+    assert absurd[7] <= odd[7] + 1
+    assert len(absurd) == 10
 
 
 def test_silent_failing_and_doubled_replies(caplog: pytest.LogCaptureFixture) -> None:
@@ -353,12 +499,24 @@ def test_a_resumed_run_chooses_as_an_unbroken_one(selector: Selector, tmp_path: 
 def test_a_folder_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no finished round; start with FairSelection"):
         FairSelection.resume(tmp_path / "new", FedAvg(), Rota(), k=3)
+    assert not (tmp_path / "new").exists()
+    fair(Rota(), folder=tmp_path / "may", resume=True)._journal.close()  # there may be something, and there is not
     first = fair(Rota(), folder=tmp_path / "run")
     play(first, grid_of(), 1)
-    with pytest.raises(ValueError, match=r"holds a run; FairSelection\.resume continues it"):
+    with pytest.raises(ValueError, match="holds a run; resume=True continues it"):
         fair(Rota(), folder=tmp_path / "run")
     with pytest.raises(ValueError, match="per_round: 3 there, 4 here"):
         FairSelection.resume(tmp_path / "run", FedAvg(), Rota(), k=4, identity="partition-id")
+
+
+def halved(losses: Any) -> Any:
+    return 0.5 * losses
+
+
+def test_a_function_has_the_same_name_in_every_process(tmp_path: Path) -> None:
+    play(fair(SubTrunc(phi=halved), folder=tmp_path), grid_of(), 1)
+    config = json.loads((tmp_path / "config.json").read_text())["config"]
+    assert config["selectors"]["subtrunc"]["phi"] == "tests.flower.test_selection:halved"
 
 
 def test_a_row_without_its_checkpoint_is_played_again(tmp_path: Path) -> None:
@@ -391,11 +549,19 @@ def test_a_row_without_its_checkpoint_is_played_again(tmp_path: Path) -> None:
             "num_sampled_clients: 5 is not allowed; allowed: k = 3",
         ),
         (FedAvg(), {"k": 0}, "k: 0 is not allowed"),
+        (None, {"strategy": "fedavg"}, "strategy: 'fedavg' is not allowed"),
         (FedAvg(), {"probe": "sometimes"}, "probe: 'sometimes' is not allowed"),
         (FedAvg(), {"patience": -1}, "patience: -1 is not allowed"),
     ],
 )
 def test_bad_settings_are_refused_at_once(inner: Any, options: dict[str, Any], words: str) -> None:
+    inner = options.pop("strategy", inner)
     with pytest.raises(ValueError) as caught:
         fair(Rota(), inner, **options)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("selector", [Rota, "rota", None])
+def test_a_selector_is_an_object_that_selects(selector: Any) -> None:
+    with pytest.raises(ValueError, match=r"selector: .* is not allowed; allowed: an object with a `select`"):
+        fair(selector)
