@@ -2,10 +2,10 @@
 
     make bench-flower                            # or: python benchmarks/flower.py [--quick]
 
-Time: one Flower simulation of 100 nodes with LeNet 28x28 (600 examples each, 10 steps of batch 32, 10 nodes a round),
-in which FedAvg alone and FedAvg within FairSelection take turns of some rounds each; a round is from one
-configuration to the next. Beside the difference of the medians, which the noise of a simulation may exceed: the time
-spent in FairSelection itself, without what it wraps.
+Time: one Flower simulation of 100 nodes with LeNet 28x28 (600 examples each, 10 steps of batch 32, 10 nodes train and
+10 evaluate in a round), in which FedAvg alone and FedAvg within FairSelection, which keeps records and a checkpoint of
+every round, take turns of some rounds each; a round is from one configuration to the next. Beside the difference of the
+medians, which the noise of a simulation may exceed: the time spent in FairSelection itself, without what it wraps.
 
 Memory: the peak of a server process in which 10,000 nodes are known and ten of them send a model of a million
 parameters, over some rounds; and of the same process with FedAvg alone.
@@ -33,7 +33,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from equifl import Rota, SubTrunc
+from equifl import DivFL, Rota, SubTrunc
 from equifl.flower import FairSelection
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -66,6 +66,12 @@ def train(message: Message, context: Context) -> Message:
         optimizer.step()
     metrics = MetricRecord({"train_loss": loss.item(), "num-examples": EXAMPLES})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    metrics = MetricRecord({"eval_acc": 0.5, "num-examples": EXAMPLES})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
 class Clock:
@@ -106,8 +112,8 @@ def race(grid: Grid, context: Context) -> None:
     turns, rounds, out = int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     found: dict[str, dict[str, list[float]]] = {}
     arrays = ArrayRecord(lenet((1, 28, 28), 10).state_dict())
-    for _ in range(turns):
-        for name, strategy in contenders().items():
+    for turn in range(turns):
+        for name, strategy in contenders(out.parent / str(turn)).items():
             clock = Clock(strategy)
             strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, timeout=120)
             taken = found.setdefault(name, {"rounds": [], "own": []})
@@ -116,15 +122,14 @@ def race(grid: Grid, context: Context) -> None:
     out.write_text(json.dumps(found))
 
 
-def contenders() -> dict[str, Any]:
+def contenders(folder: Path) -> dict[str, Any]:
     def fedavg(fraction: float) -> FedAvg:
-        return FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
+        return FedAvg(fraction_train=fraction, fraction_evaluate=COHORT / NODES)
 
-    return {
-        "FedAvg": fedavg(COHORT / NODES),
-        "Rota": FairSelection(fedavg(1.0), Rota(), k=COHORT, wait_for=NODES),
-        "SubTrunc": FairSelection(fedavg(1.0), SubTrunc(), k=COHORT, wait_for=NODES),
-    }
+    def fair(selector: Any) -> FairSelection:
+        return FairSelection(fedavg(1.0), selector, k=COHORT, wait_for=NODES, folder=folder / type(selector).__name__)
+
+    return {"FedAvg": fedavg(COHORT / NODES), "Rota": fair(Rota()), "SubTrunc": fair(SubTrunc())}
 
 
 class ManyNodes(Grid):
@@ -161,21 +166,30 @@ class ManyNodes(Grid):
         raise NotImplementedError
 
 
-def remember(fair: bool) -> None:
+MEMORY: dict[str, Any] = {
+    "FedAvg": None,
+    "Rota": Rota(),
+    "SubTrunc, sample 10": SubTrunc(sample=10),
+    "DivFL, exact, memory_limit 128 MiB": DivFL(memory_limit=2**27),
+}
+
+
+def remember(name: str) -> None:
     """The peak memory of a server, on standard output."""
     strategy: Any = FedAvg(fraction_train=COHORT / KNOWN, fraction_evaluate=0.0)
-    if fair:
-        strategy = FairSelection(FedAvg(fraction_evaluate=0.0), Rota(), k=COHORT, wait_for=1)
+    if MEMORY[name] is not None:
+        strategy = FairSelection(FedAvg(fraction_evaluate=0.0), MEMORY[name], k=COHORT, wait_for=1)
         store = SignalStore(KNOWN, sketch=CountSketch())
         sketches = np.random.default_rng(0).standard_normal((KNOWN, 256), np.float32)
-        store.observe(range(KNOWN), updates=sketches)
+        store.observe(range(KNOWN), updates=sketches, losses=np.ones(KNOWN))
         state = {f"store.{name}": array for name, array in store.state_dict().items()}
         identities = np.array([f"node:{node}" for node in range(1, KNOWN + 1)])
-        strategy.clients.load(state | {"identities": identities})
+        numbers = {"nodes": np.arange(1, KNOWN + 1, dtype=np.uint64), "clients_of_nodes": np.arange(KNOWN)}
+        strategy.clients.load(state | numbers | {"identities": identities})
         del store, sketches, state
     initial = ArrayRecord([np.zeros(PARAMETERS, np.float32)])
     strategy.start(grid=ManyNodes(), initial_arrays=initial, num_rounds=5)
-    if fair:
+    if MEMORY[name] is not None:
         assert strategy.clients.signals(None, []).knows_update.sum() == KNOWN
     print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 
@@ -206,11 +220,10 @@ def main() -> None:
         own = statistics.median(taken["own"]) if name != "FedAvg" else 0.0
         rows[name] = {"round_seconds": median, "over_plain": median / plain - 1, "own_seconds": own}
         print(f"{name:10} round {1e3 * median:7.1f} ms ({median / plain - 1:+.1%}), of it its own {1e3 * own:5.1f} ms")
-    peaks = {name: json.loads(child("memory", name).splitlines()[-1]) for name in ("plain", "fair")}
-    print(
-        f"server of {KNOWN:,} nodes, {PARAMETERS:,} parameters: {peaks['fair'] / 2**20:.0f} MiB with FairSelection, "
-        f"{peaks['plain'] / 2**20:.0f} MiB without"
-    )
+    peaks = {name: json.loads(child("memory", name).splitlines()[-1]) for name in MEMORY}
+    print(f"memory of a server of {KNOWN:,} nodes and {PARAMETERS:,} parameters:")
+    for name, peak in peaks.items():
+        print(f"{name:36} {peak / 2**20:5.0f} MiB")
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
     result = {"command": "make bench-flower", "machine": machine, "rows": rows, "peak_bytes": peaks}
     if not options.quick:
@@ -225,6 +238,6 @@ if __name__ == "__main__":
         one_core: dict[str, Any] = {"client_resources": {"num_cpus": 1, "num_gpus": 0}}
         run_simulation(server_app=server, client_app=app, num_supernodes=NODES, backend_config=one_core)
     elif sys.argv[1:2] == ["memory"]:
-        remember(sys.argv[2] == "fair")
+        remember(sys.argv[2])
     else:
         main()

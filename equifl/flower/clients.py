@@ -26,7 +26,7 @@ from equifl.flower.replies import (
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import nodes_of
 from equifl.guard import highest_believable
-from equifl.signals import Ints, Signals
+from equifl.signals import Floats, Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
@@ -217,10 +217,11 @@ class Clients:
 
     def _believable(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
         """Updates that are longer than anyone could believe, shortened to the longest that one could."""
-        known = self.signals(None, []).updates
-        others = np.empty((0, 1)) if known is None else np.delete(known, who, axis=0)
-        length = np.linalg.norm(updates.astype(np.float64), axis=1)
-        lengths = np.concatenate([length, np.linalg.norm(others.astype(np.float64), axis=1)])
+        length = _lengths(updates)
+        lengths, known = length, self.signals(None, []).updates
+        if known is not None:
+            lengths = _lengths(known)
+            lengths[who] = length
         factor = np.minimum(1.0, highest_believable(lengths) / np.maximum(length, 1e-300))
         return (updates * factor[:, None]).astype(np.float32)
 
@@ -233,3 +234,8 @@ class Clients:
             return len(value), value  # so that 2 comes before 10
 
         return sorted(self.in_order(replies), key=identity)
+
+
+def _lengths(updates: Floats) -> Floats:
+    """The norm of each row; squares of what float32 can hold fit into float64."""
+    return np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
