@@ -4,8 +4,8 @@
 
 Time: one Flower simulation of 100 nodes with LeNet 28x28 (600 examples each, 10 steps of batch 32, 10 nodes train and
 10 evaluate in a round), in which FedAvg alone and FedAvg within FairSelection, which keeps records and a checkpoint of
-every round, take turns of some rounds each; a round is from one configuration to the next. Beside the difference of the
-medians, which the noise of a simulation may exceed: the time spent in FairSelection itself, without what it wraps.
+every round, take turns of some rounds each; a round is from one configuration to the next. Beside the difference of
+the medians, which the noise of a simulation may exceed: the time spent in FairSelection itself, without what it wraps.
 
 Memory: the peak of a server process in which 10,000 nodes are known and ten of them send a model of a million
 parameters, over some rounds; and of the same process with FedAvg alone.
