@@ -9,7 +9,7 @@ import numpy as np
 from equifl.checks import integer, require
 from equifl.cluster.expression import with_locations
 from equifl.cluster.population import Population, SpreadFacilityLocation
-from equifl.cluster.session import connect, cpus
+from equifl.cluster.session import connect, resource
 from equifl.distances import GIBIBYTE
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation, SetFunction
@@ -99,7 +99,7 @@ class ClusterSelector:
     def _population(self, signals: Signals) -> Population:
         connect(self.address)
         count = int(signals.knows_update.sum())
-        shards = min(cpus(), count // _LEAST) if self.shards is None else min(self.shards, count)
+        shards = min(resource("CPU"), count // _LEAST) if self.shards is None else min(self.shards, count)
         return Population(signals, max(1, shards), self.memory_limit)
 
     def _greedi(self, function: SetFunction, signals: Signals, population: Population, k: int) -> Ints:

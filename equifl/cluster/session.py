@@ -24,9 +24,9 @@ def connect(address: str | None) -> None:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.WARNING, **options)
 
 
-def cpus() -> int:
-    """How many CPUs the cluster has."""
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
+def resource(kind: str) -> int:
+    """How many of a kind ("CPU", "GPU") the cluster has."""
+    return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
 
 
 def worker(index: int) -> Any:
