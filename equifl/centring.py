@@ -61,17 +61,24 @@ class CentredUpdates:
         """These rows, centred; in `buffer` or elsewhere, and not to be written to."""
         return self._read(rows, buffer) if self._copy is None else self._copy[rows]
 
-    def differences(self, rows: Ints, others: Ints) -> Floats:
-        """One row less another each, without the rounding of the mean."""
-        difference = np.subtract(self._raw(rows), self._raw(others), dtype=self._wide)
+    def centre(self, updates: Floats) -> Floats:
+        """Updates that need not be among these, less the mean of these."""
+        centred = np.subtract(updates, self._mean, dtype=self._wide)
+        centred /= self.unit
+        return centred.astype(np.float32, copy=False)
+
+    def differences(self, updates: Floats, others: Ints) -> Floats:
+        """Each of `updates` less one of the rows, without the rounding of the mean."""
+        difference = np.subtract(updates, self.raw(others), dtype=self._wide)
         difference /= self.unit
         return difference
 
-    def _raw(self, rows: slice | Ints) -> Floats:
+    def raw(self, rows: slice | Ints) -> Floats:
+        """These rows as they were given."""
         return self._updates[rows] if self._ids is None else self._updates[self._ids[rows]]
 
     def _read(self, rows: slice | Ints, out: Floats | None = None) -> Floats:
-        raw = self._raw(rows)
+        raw = self.raw(rows)
         if raw.dtype == np.float16:
             raw = out = widened(raw, out)
         centred = np.subtract(raw, self._mean, out=None if out is None else out[: len(raw)], dtype=self._wide)

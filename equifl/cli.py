@@ -52,6 +52,15 @@ def main() -> None:
     "--data-dir", type=click.Path(path_type=Path), help="Where data sets are (else $EQUIFL_DATA, the cache)."
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option(
+    "--ray",
+    "cluster",
+    is_flag=False,
+    flag_value="",
+    metavar="[ADDRESS]",
+    help="Spread the lanes over a Ray cluster: the one at ADDRESS (`auto`: the one this machine is in), else over "
+    "this machine's CPUs or GPUs. Needs equifl[cluster].",
+)
 @click.option("--quiet", is_flag=True, help="No progress and no table.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON on standard output, nothing else.")
 def run(
@@ -60,6 +69,7 @@ def run(
     overrides: tuple[str, ...],
     data_dir: Path | None,
     device: str,
+    cluster: str | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -71,28 +81,23 @@ def run(
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
     settings = Config.load(config, overrides)
     from equifl.sim import run as simulation  # torch takes a second; a wrong key should not wait for it
-    from equifl.sim.federation import Federation
 
-    device = simulation.choose_device(device)
     silent = quiet or as_json
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
     with Downloads(silent) as downloads:
         dataset = simulation.load_data(settings, data_dir, downloads.progress)
     wanted = simulation.engine_for(path, settings)
-    federation = Federation(
-        settings, dataset, device=device, engine=wanted
-    )  # what cannot work leaves no folder behind
-    engine = federation.engine
-    if engine.note and not silent:
-        click.echo(f"by the {engine.name} engine: {engine.note}", err=True)
-    with RunFolder.open(path, settings.as_dict(), simulation.made_with(device, engine.name)) as folder:
-        with _stop_requests() as stopped, Watch(settings, device, silent) as watch:
+    lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
+    if lanes.note and not silent:
+        click.echo(lanes.note, err=True)
+    with RunFolder.open(path, settings.as_dict(), lanes.made_with) as folder:
+        with _stop_requests() as stopped, Watch(settings, lanes.device, silent) as watch:
 
             def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
                 watch.show(played, rows)
                 return not stopped
 
-            finished = simulation.run(federation, folder, on_round=on_round)
+            finished = lanes.run(folder, on_round=on_round)
         rows = folder.rows()
     if not finished:
         again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
@@ -107,6 +112,21 @@ def run(
     report = _report_if_possible(path)
     if report and not silent:
         click.echo(f"report: {report}")
+
+
+def _lanes(config: Config, dataset: Any, device: str, cluster: str | None, engine: str) -> Any:
+    """What plays the run: this process, or the workers of a cluster."""
+    if cluster is None:
+        from equifl.sim.run import Here
+
+        return Here(config, dataset, device=device, engine=engine)
+    try:
+        from equifl.cluster.sweep import Sweep
+    except ModuleNotFoundError as error:
+        if str(error.name).split(".")[0] != "ray":
+            raise
+        raise ValueError("--ray: needs Ray; pip install 'equifl[cluster]'") from None
+    return Sweep(config, dataset, device=device, engine=engine, address=cluster or None)
 
 
 def _report_if_possible(folder: Path) -> Path | None:

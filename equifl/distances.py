@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -120,8 +121,11 @@ class Distances:
         return float(sums.sum()) / max(1, len(references) * self._count)
 
 
-def centred_gram(signals: Signals, ids: Ints) -> Floats:
-    """(len(ids), len(ids)) inner products <u_i - mean, u_j - mean>, with the mean over all clients heard from."""
+def centred_gram(signals: Signals, ids: Ints, mean: Floats | None = None) -> Floats:
+    """(len(ids), len(ids)) inner products <u_i - mean, u_j - mean>, with the mean over all clients heard from.
+
+    A caller who has that mean of the updates already may give it.
+    """
     known = signals.knows_update
     if signals.distances is not None:
         squared = signals.distances[ids][:, known].astype(np.float64) ** 2  # to everyone heard from
@@ -131,12 +135,26 @@ def centred_gram(signals: Signals, ids: Ints) -> Floats:
         return (to_mean[:, None] + to_mean - among) / 2 - spread
     assert signals.updates is not None
     wide = np.result_type(signals.updates, np.float32)
-    mean, _ = mean_and_reach(signals.updates, None if known.all() else np.flatnonzero(known))
+    if mean is None:
+        mean, _ = mean_and_reach(signals.updates, None if known.all() else np.flatnonzero(known))
     centred = np.subtract(signals.updates[ids], mean.astype(wide), dtype=wide)
     unit = max(float(centred.max(initial=0)), -float(centred.min(initial=0)))
     if not unit < 1e30:
         raise ValueError(f"updates: differ by {unit:.0e}; allowed: up to 1e30")
     return centred @ centred.T
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """From whom distances are measured: centred and as given, squared lengths, and -1 for one who is no client."""
+
+    centred: Floats
+    squares: Floats
+    raw: Floats
+    ids: Ints
+
+    def __getitem__(self, part: slice) -> _Rows:
+        return _Rows(self.centred[part], self.squares[part], self.raw[part], self.ids[part])
 
 
 class UpdateDistances:
@@ -162,6 +180,21 @@ class UpdateDistances:
         """(len(ids), N): from these clients to everybody."""
         return self._block(ids, 0)
 
+    def rows_of(self, updates: Floats) -> Floats:
+        """(len(updates), N): from updates that need not be among these to everybody.
+
+        >>> UpdateDistances(np.array([[0.0, 0.0], [3.0, 4.0]])).rows_of(np.array([[3.0, 0.0]])).tolist()
+        [[3.0, 4.0]]
+        """
+        centred = self._centred.centre(updates)
+        squares = np.einsum("ij,ij->i", centred, centred)
+        nobody = np.full(len(updates), -1)  # one who is among them after all is as close as can be: 0 by difference
+        return self._to_everybody(_Rows(centred, squares, updates, nobody), 0)
+
+    def radii(self) -> Floats:
+        """(N,) the distance of each from the mean."""
+        return self._unit * np.sqrt(self._squares)
+
     def matrix(self, block: int = 256) -> Floats:
         """(N, N), symmetric to the last bit: the upper half is computed, the lower is its mirror image."""
         n = len(self)
@@ -182,34 +215,38 @@ class UpdateDistances:
 
     def _block(self, ids: Ints, first: int) -> Floats:
         """From `ids` to the clients `first`, `first` + 1, ..., N - 1."""
+        centred = self._centred
+        return self._to_everybody(_Rows(centred.part(ids), self._squares[ids], centred.raw(ids), ids), first)
+
+    def _to_everybody(self, mine: _Rows, first: int) -> Floats:
         n, d = self._centred.shape
         width = min(n, max(_CHUNK_CLIENTS, _CHUNK_BYTES // (4 * d)))
-        mine = self._centred.part(ids) * np.float32(-2)
+        doubled = mine.centred * np.float32(-2)
         buffer = np.empty((width, d), np.float32)
-        out = np.empty((len(ids), n - first), np.float32)
+        out = np.empty((len(doubled), n - first), np.float32)
         for start in range(first, n, width):
             part = slice(start, min(start + width, n))
             squared = out[:, start - first : part.stop - first]
-            np.matmul(mine, self._centred.part(part, buffer).T, out=squared)
-            for tile in tiles(range(len(ids)), 4 * squared.shape[1]):
-                self._root(squared[tile], ids[tile], part)
+            np.matmul(doubled, self._centred.part(part, buffer).T, out=squared)
+            for tile in tiles(range(len(doubled)), 4 * squared.shape[1]):
+                self._root(squared[tile], mine[tile], part)
         return out
 
-    def _root(self, squared: Floats, ids: Ints, part: slice) -> None:
+    def _root(self, squared: Floats, rows: _Rows, part: slice) -> None:
         """From -2 <u_i, u_j> to distances, in place; the close pairs by direct difference."""
-        mine, others = self._squares[ids], self._squares[part]
+        ids, mine, others = rows.ids, rows.squares, self._squares[part]
         squared += mine[:, None] + others
         inside = np.flatnonzero((ids >= part.start) & (ids < part.stop))
         oneself = inside, ids[inside] - part.start
         squared[oneself] = np.inf  # else every row would have a close pair
-        rows = np.flatnonzero(squared.min(axis=1) <= _CANCELLED * (mine + others.max()))
-        close = np.flatnonzero(squared[rows] <= _CANCELLED * (mine[rows, None] + others))
-        i, j = rows[close // len(others)], close % len(others)
+        some = np.flatnonzero(squared.min(axis=1) <= _CANCELLED * (mine + others.max()))
+        close = np.flatnonzero(squared[some] <= _CANCELLED * (mine[some, None] + others))
+        i, j = some[close // len(others)], close % len(others)
         squared[i, j] = squared[oneself] = 0.0
         np.sqrt(squared, out=squared)
         if self._unit != 1:
             squared *= self._unit
         step = max(1, 2**20 // self._centred.shape[1])
         for a, b in ((i[at : at + step], j[at : at + step]) for at in range(0, len(i), step)):
-            difference = self._centred.differences(ids[a], b + part.start)
+            difference = self._centred.differences(rows.raw[a], b + part.start)
             squared[a, b] = self._unit * np.sqrt(np.einsum("ij,ij->i", difference, difference))

@@ -93,6 +93,8 @@ class FacilityLocation(SetFunction):
 
     def __init__(self, signals: Signals, *, scale: Scale = "absolute", memory_limit: int = GIBIBYTE) -> None:
         self.n, self.known = signals.n, signals.knows_update
+        self.scale: Scale = scale
+        self.memory_limit = memory_limit
         self._distances = Distances(signals, memory_limit)
         self._position = np.cumsum(self.known) - 1  # of a client among those heard from
         self._farthest = self._distances.farthest()
@@ -189,26 +191,26 @@ class Truncated(SetFunction):
                 "Truncated: its function must be monotone (no negative weights), else it is not submodular"
             )
         self.n, self.known = function.n, function.known
-        self._function, self.b = function, b
+        self.function, self.b = function, b
 
     def __call__(self, subset: ArrayLike) -> float:
-        return min(self.b, self._function(subset))
+        return min(self.b, self.function(subset))
 
     def init(self) -> State:
-        return 0.0, self._function.init()
+        return 0.0, self.function.init()
 
     def gains(self, state: State, candidates: Ints) -> Floats:
         """min(b, F + gain) - min(b, F), written so that rounding cannot make it grow with F."""
         value, inner = state
-        return np.minimum(self._function.gains(inner, candidates), max(self.b - value, 0.0))
+        return np.minimum(self.function.gains(inner, candidates), max(self.b - value, 0.0))
 
     def foresee(self, steps: Iterable[Ints]) -> None:
-        self._function.foresee(steps)
+        self.function.foresee(steps)
 
     def update(self, state: State, element: int) -> State:
         value, inner = state
-        gain = float(self._function.gains(inner, np.array([element]))[0])
-        return value + gain, self._function.update(inner, element)
+        gain = float(self.function.gains(inner, np.array([element]))[0])
+        return value + gain, self.function.update(inner, element)
 
 
 class Scaled(SetFunction):

@@ -42,5 +42,11 @@ def tiles(part: range, row_bytes: int) -> Iterator[slice]:
 
 
 def cores() -> int:
-    """The cores this process may use, which in a container can be fewer than the machine has."""
+    """The cores this process may use: in a container fewer than the machine has, or as OMP_NUM_THREADS says.
+
+    That is the variable by which whoever starts several processes on a machine keeps each to its share.
+    """
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    if share.isdecimal() and int(share):
+        return int(share)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

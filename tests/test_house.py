@@ -23,6 +23,7 @@ ORDER += [
     "config",
     "flower",
     "sim",
+    "cluster",
     "paper",
     "report",
     "terminal",

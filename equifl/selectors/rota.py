@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +39,10 @@ class Rota:
 
     def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
         """K distinct ids of available clients, in the order of choice."""
+        return self.select_around(None, signals, k, rng=rng)
+
+    def select_around(self, mean: Floats | None, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        """The same, for a caller who has the mean update of all clients heard from already."""
         k = cohort_size(signals, k)
         known = signals.knows_update
         warn_if_deaf(signals, known)
@@ -53,14 +59,15 @@ class Rota:
         extra = max(0, seats - _CLIENTS // 2)
         sure, pool, seats = np.concatenate([sure, pool[:extra]]), pool[extra:], seats - extra
         pool = pool[: min(_GROUPS * k, _CLIENTS)]
-        return np.concatenate([sure, pool[_plan(signals, sure[known[sure]], pool, seats, rng)]])
+        gram = partial(centred_gram, signals, mean=mean)
+        return np.concatenate([sure, pool[_plan(gram, sure[known[sure]], pool, seats, rng)]])
 
 
-def _plan(signals: Signals, sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
+def _plan(centred: Callable[[Ints], Floats], sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
     """Positions in `pool` of those who get the seats beside `sure`."""
     if seats == 0 or len(pool) == seats:
         return np.arange(seats)
-    gram = centred_gram(signals, np.concatenate([pool, sure])).astype(np.float64)
+    gram = centred(np.concatenate([pool, sure])).astype(np.float64)
     inner, pull = gram[: len(pool), : len(pool)], gram[: len(pool), len(pool) :].sum(axis=1)
     k = seats + len(sure)
     # Group 0 sits with `sure`; then full groups of k; the rest is in no group, which costs nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,20 @@ def load_data(config: Config, data_dir: Path | None, progress: Progress | None =
     return load(config.data.name, data_dir=data_dir, progress=progress, **data_options(config))
 
 
+class Here:
+    """All lanes of a configuration in this process; `equifl.cluster.sweep.Sweep` is the same on a cluster."""
+
+    def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str) -> None:
+        self.device = choose_device(device)
+        self._federation = Federation(config, dataset, device=self.device, engine=engine)
+        self.made_with = made_with(self.device, self._federation.engine.name)
+        self.note = note(self._federation)
+
+    def run(self, folder: RunFolder, *, on_round: OnRound) -> bool:
+        """Play what is left of a run; whether it is finished."""
+        return run(self._federation, folder, on_round=on_round)
+
+
 def run(federation: Federation, folder: RunFolder, *, on_round: OnRound) -> bool:
     """Play what is left of a run; whether it is finished.
 
@@ -50,13 +64,8 @@ def run(federation: Federation, folder: RunFolder, *, on_round: OnRound) -> bool
     config = federation.config
     checkpoint = folder.load_checkpoint()
     played = int(checkpoint["rounds_played"]) if checkpoint is not None else 0
-    folder.keep_before(played)
+    rows = rows_before(folder, played, len(federation.lanes))
     if checkpoint is not None:
-        rows = folder.rows()
-        wanted = played * len(federation.lanes)
-        if len(rows) != wanted:
-            where, advice = folder.path / "rounds.jsonl", "put the whole file back, or start in another folder"
-            raise ValueError(f"{where}: {len(rows)} records where the checkpoint has {wanted}; {advice}")
         federation.load_state(checkpoint, cohorts_of(rows))
         on_round(played, rows)
     saved = time.monotonic()
@@ -73,7 +82,17 @@ def run(federation: Federation, folder: RunFolder, *, on_round: OnRound) -> bool
     return federation.rounds_played == config.rounds
 
 
-def cohorts_of(rows: list[dict[str, Any]]) -> dict[tuple[str, int], list[Ints]]:
+def rows_before(folder: RunFolder, played: int, lanes: int) -> list[dict[str, Any]]:
+    """The records of the rounds that a checkpoint has played; later ones are dropped, missing ones refused."""
+    folder.keep_before(played)
+    rows = folder.rows()
+    if len(rows) != played * lanes:
+        where, advice = folder.path / "rounds.jsonl", "put the whole file back, or start in another folder"
+        raise ValueError(f"{where}: {len(rows)} records where the checkpoint has {played * lanes}; {advice}")
+    return rows
+
+
+def cohorts_of(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, int], list[Ints]]:
     """The cohorts of each selector and seed, in the order of rounds."""
     found: dict[tuple[str, int], list[Ints]] = {}
     for row in rows:
@@ -86,6 +105,12 @@ def engine_for(folder: Path, config: Config) -> str:
     if config.engine != "auto" or not (folder / CONFIG).is_file():
         return config.engine
     return str(RunFolder(folder).made_with.get("engine", "general"))
+
+
+def note(federation: Federation) -> str:
+    """What is worth saying of the engine that runs, if anything."""
+    engine = federation.engine
+    return f"by the {engine.name} engine: {engine.note}" if engine.note else ""
 
 
 def made_with(device: str, engine: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,9 +106,9 @@ def test_large_pools_are_planned_in_part(monkeypatch: pytest.MonkeyPatch) -> Non
     planned: list[int] = []
     plan = rota._plan
 
-    def watched(signals: Signals, sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
+    def watched(gram: Any, sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
         planned.append(len(pool))
-        return plan(signals, sure, pool, seats, rng)
+        return plan(gram, sure, pool, seats, rng)
 
     monkeypatch.setattr(rota, "_plan", watched)
     monkeypatch.setattr(rota, "_CLIENTS", 64)

@@ -1,0 +1,5 @@
+"""The same selection, and the same sweeps, on a Ray cluster."""
+
+from equifl.cluster.selector import ClusterSelector
+
+__all__ = ["ClusterSelector"]

@@ -1,0 +1,156 @@
+"""All clients, as shards on the workers of a cluster: asking every shard, and adding up what they say."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import ArrayLike
+
+from equifl.cluster.session import worker
+from equifl.cluster.shard import Part, Request
+from equifl.objectives import Scale, SetFunction
+from equifl.signals import Bools, Floats, Ints, Signals
+
+_REFERENCES = 1024  # as for one machine: clients from whom the mean distance is measured
+
+
+class Population:
+    """The clients heard from, in shards of as many each.
+
+    Workers keep what they were sent for as long as it serves, and whatever is missing (because a worker died and a
+    new one took its place) is sent again. So the answers do not depend on who lives.
+
+    Args:
+        signals: with updates of at least one client. If these are a memory-mapped file, workers read it, and every
+            machine must see it under the same name; else each shard is put into the cluster's object store.
+        shards: into how many parts.
+        memory_limit: bytes that each worker may take for distances.
+    """
+
+    def __init__(self, signals: Signals, shards: int, memory_limit: int) -> None:
+        assert signals.updates is not None
+        self.updates = signals.updates
+        self.known: Bools = signals.knows_update
+        self.memory_limit = memory_limit
+        ids = np.flatnonzero(self.known)
+        cuts = [len(ids) * s // shards for s in range(shards + 1)]
+        ranges = [(int(ids[a]), int(ids[b - 1]) + 1) for a, b in pairwise(cuts)]
+        file, key = _file(self.updates), uuid.uuid4().hex
+        self.parts = [
+            Part(key, a, b, file, [ray.put(self.updates[a:b])] if file is None else None, memory_limit)
+            for a, b in ranges
+        ]
+        self.largest = max(b - a for a, b in pairwise(cuts))
+        self.count = len(ids)
+
+    def ask(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
+        """What shards `of` (None = all) answer; an argument that is a list has one entry a shard."""
+        return ray.get(self.tell(method, *arguments, of=of))
+
+    def tell(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
+        """As `ask`, without waiting: workers do what they are told in that order."""
+        calls = []
+        for s in range(len(self.parts)) if of is None else of:
+            mine = [argument[s] if isinstance(argument, list) else argument for argument in arguments]
+            calls.append(getattr(worker(s), method).remote(self.parts[s], *mine))
+        return calls
+
+    @cached_property
+    def _means(self) -> list[tuple[Floats, int, float]]:
+        return self.ask("mean")
+
+    def mean(self) -> Floats:
+        """(d,) the mean update."""
+        return sum((sums for sums, _, _ in self._means), start=np.zeros(self.updates.shape[1])) / self.count
+
+    @cached_property
+    def reaches(self) -> list[float]:
+        """How far anybody can be from the mean of each shard, by the triangle inequality through the others' means."""
+        centres = [sums / count for sums, count, _ in self._means]
+        radii = [radius for _, _, radius in self._means]
+        return [
+            max(float(np.linalg.norm(centre - other)) + radius for other, radius in zip(centres, radii, strict=True))
+            * (1 + 1e-5)  # more than rounding can take away
+            for centre in centres
+        ]
+
+    def mean_distance(self) -> float:
+        """Over all pairs with the same 1,024 evenly spaced clients as on one machine."""
+        references = np.flatnonzero(self.known)[:: -(-self.count // _REFERENCES)]
+        return sum(self.ask("total", self.updates[references])) / (len(references) * self.count)
+
+    def gains(self, members: Ints, candidates: Ints, announced: bool) -> Floats:
+        """The sums over all shards of what each candidate would save."""
+        rows = self.updates[candidates]
+        short = Request(members, self.updates[members[-1:]], candidates, rows[:0] if announced else rows)
+        replies = self.ask("gains", self.reaches, short)
+        behind = [s for s, reply in enumerate(replies) if reply is None]
+        if behind:
+            whole = Request(members, self.updates[members], candidates, rows)
+            for s, reply in zip(behind, self.ask("gains", self.reaches, whole, of=behind), strict=True):
+                replies[s] = reply
+        return np.sum(replies, axis=0)
+
+
+class SpreadFacilityLocation(SetFunction):
+    """`FacilityLocation`, each shard adding up the gains of its own clients; the state is the ids of the members."""
+
+    monotone = True
+
+    def __init__(self, population: Population, scale: Scale) -> None:
+        self.n, self.known = len(population.known), population.known
+        self._population = population
+        self._announced = np.zeros(0, np.int64)
+        self._unit = (scale == "relative" and population.mean_distance()) or 1.0
+
+    def __call__(self, subset: ArrayLike) -> float:
+        members = np.unique(np.asarray(subset, np.int64))
+        members = members[self.known[members]]
+        rows = self._population.updates[members]
+        return sum(self._population.ask("value", self._population.reaches, members, rows)) / self._unit
+
+    def init(self) -> Ints:
+        return np.zeros(0, np.int64)
+
+    def gains(self, state: Ints, candidates: Ints) -> Floats:
+        gains = np.zeros(len(candidates))
+        known = candidates[self.known[candidates]]
+        announced = bool(np.isin(known, self._announced).all())
+        gains[self.known[candidates]] = self._population.gains(state, known, announced)
+        return gains / self._unit
+
+    def foresee(self, steps: Iterable[Ints]) -> None:
+        room = self._population.memory_limit // 2 // (4 * self._population.largest)
+        soon = np.zeros(0, np.int64)
+        for step in steps:
+            if not len(soon) and np.isin(step, self._announced).all():
+                return
+            if len(soon) + len(step) > room:
+                break
+            soon = np.append(soon, step[self.known[step]])
+        self._announced = np.unique(soon)
+        if len(soon):
+            self._population.tell("foresee", self._announced, self._population.updates[self._announced])
+
+    def update(self, state: Ints, element: int) -> Ints:
+        return np.append(state, element) if self.known[element] else state
+
+
+def _file(updates: Floats) -> tuple[str, str, int, tuple[int, int]] | None:
+    """The file that all of `updates` are mapped from, if they are."""
+    owner: Any = updates
+    while owner is not None and not isinstance(owner, np.memmap):
+        owner = getattr(owner, "base", None)
+    # The outermost one has the file's offset and shape; a part of it would begin elsewhere.
+    if owner is None or owner.filename is None or owner.shape != updates.shape or not updates.flags.c_contiguous:
+        return None
+    if owner.ctypes.data != updates.ctypes.data or owner.dtype != updates.dtype:
+        return None
+    owner.flush()  # for machines that see the file over a network
+    return str(owner.filename), owner.dtype.str, int(owner.offset), (int(owner.shape[0]), int(owner.shape[1]))

@@ -1,0 +1,132 @@
+"""ClusterSelector: what a selector would choose, computed where the updates are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from equifl.checks import integer, require
+from equifl.cluster.expression import with_locations
+from equifl.cluster.population import Population, SpreadFacilityLocation
+from equifl.cluster.session import connect, resource
+from equifl.distances import GIBIBYTE
+from equifl.maximizers import lazy_greedy
+from equifl.objectives import FacilityLocation, SetFunction
+from equifl.selectors.rota import Rota
+from equifl.selectors.rules import HasObjective, Selector, maximise, needs, strangers_first
+from equifl.signals import Ints, Signals
+
+_LEAST = 1024  # clients in a shard, if nobody says how many shards: for fewer, asking costs more than the answer
+
+
+@dataclass(frozen=True)
+class ClusterSelector:
+    """Selects as `selector` does, with the clients' updates in shards on the workers of a Ray cluster.
+
+    Stochastic greedy (`sample=r`): the choice of one machine with the same seed. The same candidates are drawn from
+    `rng`; at each step their r updates go to every shard, and r sums come back, however many clients there are. The
+    sums are those of one machine up to rounding (shards add up in float64, one machine in float32), so the choice is
+    the same unless two candidates tie within about 1e-5 of their gains.
+
+    Lazy greedy (`sample=None`): GreeDi in two rounds (Mirzasoleiman, Karbasi, Sarkar, Krause 2013). Every shard
+    chooses k of its clients by lazy greedy, then lazy greedy chooses k among all that were chosen, valued by everyone;
+    if the k of one shard are worth more, it is these. For a monotone objective the second round is within 1 - 1/e of
+    the best k among those chosen. Had the shards too valued by everyone, the cohort would be within
+    max((1 - 1/e) / shards, 1 / k) of the best k of all, whoever is in which shard; as it is, each takes its own
+    clients for a sample of everyone. With one shard it is lazy greedy itself.
+
+    Rota: as on one machine, which plans a random part of the least selected; the shards add up the mean update.
+
+    Selectors that look at no updates, and signals that bring `distances`, leave nothing to spread: `selector` then
+    selects here. A worker that dies is started again by Ray, and the choice is the same.
+
+    Args:
+        selector: whose choice is wanted.
+        address: of the Ray cluster, "auto" for the one this machine is in; None = start one here, unless
+            this process is in one already.
+        shards: into how many parts the clients are cut; None = one for each CPU of the cluster, but none of
+            fewer than 1,024 clients.
+        memory_limit: bytes that each worker may take for distances.
+
+    >>> from equifl import DivFL
+    >>> ClusterSelector(DivFL(sample=10), shards=4)  # doctest: +ELLIPSIS
+    ClusterSelector(selector=DivFL(sample=10, ...), address=None, shards=4, ...)
+    """
+
+    selector: Selector
+    address: str | None = None
+    shards: int | None = None
+    memory_limit: int = GIBIBYTE
+
+    def __post_init__(self) -> None:
+        require("selector", self.selector, isinstance(self.selector, Selector), "an object with a `select`")
+        integer("memory_limit", self.memory_limit, least=1)
+        if self.shards is not None:
+            integer("shards", self.shards, least=1)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the selector looks at."""
+        return needs(self.selector)
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        """K distinct ids of available clients, in the order of choice."""
+        integer("k", k, least=1)
+        spreads = isinstance(self.selector, HasObjective | Rota)
+        if not spreads or signals.distances is not None or not signals.knows_update.any():
+            return self.selector.select(signals, k, rng=rng)
+        population = self._population(signals)
+        try:
+            return self._select(population, signals, k, rng)
+        finally:
+            population.tell("forget")
+
+    def _select(self, population: Population, signals: Signals, k: int, rng: np.random.Generator) -> Ints:
+        if isinstance(self.selector, Rota):
+            return self.selector.select_around(population.mean(), signals, k, rng=rng)
+        assert isinstance(self.selector, HasObjective)
+        function = spread(self.selector, signals, population)
+        sample = _sample(self.selector)
+        if sample is not None:
+            return maximise(function, signals, k, sample=sample, rng=rng)
+
+        def choose(candidates: Ints, seats: int) -> Ints:
+            return self._greedi(function, signals, population, seats) if seats else candidates[:0]
+
+        return strangers_first(signals, k, known=function.known, rng=rng, choose=choose)
+
+    def _population(self, signals: Signals) -> Population:
+        connect(self.address)
+        count = int(signals.knows_update.sum())
+        shards = min(resource("CPU"), count // _LEAST) if self.shards is None else min(self.shards, count)
+        return Population(signals, max(1, shards), self.memory_limit)
+
+    def _greedi(self, function: SetFunction, signals: Signals, population: Population, k: int) -> Ints:
+        ranges = [slice(part.first, part.last) for part in population.parts]
+        names = ("losses", "last_selected", "times_selected", "sizes", "available")
+        fields = [{name: getattr(signals, name)[r] for name in names} | {"round": signals.round} for r in ranges]
+        picked = population.ask("pick", self.selector, fields, k, population.count)
+        if len(picked) == 1:
+            return picked[0]
+        union = np.sort(np.concatenate(picked))
+        function.foresee([union])
+        chosen = lazy_greedy(function, k, candidates=union)
+        return max([chosen, *(ids for ids in picked if len(ids) == k)], key=function)  # the first of equals
+
+
+def spread(selector: HasObjective, signals: Signals, population: Population) -> SetFunction:
+    """The selector's objective, with facility location measured by the shards."""
+
+    def on_shards(location: FacilityLocation) -> SetFunction:
+        return SpreadFacilityLocation(population, location.scale)
+
+    # Without updates it costs nothing here; all that is wanted of it is how it is made up.
+    return with_locations(selector.objective(replace(signals, updates=None)), on_shards)
+
+
+def _sample(selector: object) -> int | None:
+    """R of the selector, or of the one inside it."""
+    sample = getattr(selector, "sample", None)
+    inner = getattr(selector, "inner", None)
+    return sample if sample is not None or inner is None else _sample(inner)

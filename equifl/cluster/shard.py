@@ -1,0 +1,192 @@
+"""One part of the clients, held by one worker: what they would gain from others, measured where their updates are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equifl.cluster.expression import with_locations
+from equifl.distances import UpdateDistances
+from equifl.maximizers import lazy_greedy
+from equifl.objectives import FacilityLocation
+from equifl.selectors.rules import HasObjective
+from equifl.signals import Floats, Ints, Signals
+from equifl.threads import tiles
+
+_BLOCK_BYTES = 2**25  # of distances computed at a time
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which clients a shard holds, and where their updates are: all that a new worker needs to take over.
+
+    Attributes:
+        key: different for every selection: a worker that has another one loads its part first.
+        first: the first client.
+        last: the one after the last.
+        file: name, type, offset and shape of the memory-mapped file, if the updates are in one.
+        stored: else the reference of the part in the cluster's object store.
+        memory_limit: bytes that a worker may take for distances.
+    """
+
+    key: str
+    first: int
+    last: int
+    file: tuple[str, str, int, tuple[int, int]] | None
+    stored: Any
+    memory_limit: int
+
+    def load(self, fetch: Any) -> Floats:
+        """(last - first, d) the updates; `fetch` gets what is in the object store."""
+        if self.file is None:
+            return fetch(self.stored[0])
+        path, dtype, offset, shape = self.file
+        return np.memmap(path, dtype, "r", offset, shape)[self.first : self.last]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Whose gains are wanted beside whom. What a worker has already need not be sent, and is sent if it asks.
+
+    Attributes:
+        members: ids of the cohort so far.
+        member_rows: updates of the last of them, or of all.
+        candidates: ids of those whose gains are wanted.
+        candidate_rows: their updates, or none if they were announced.
+    """
+
+    members: Ints
+    member_rows: Floats
+    candidates: Ints
+    candidate_rows: Floats
+
+
+class Shard:
+    """A worker's state. Everything in it can be made again from a `Part` and a whole `Request`.
+
+    >>> part = Part("a", 0, 3, None, [np.array([[0.0], [1.0], [10.0]])], 2**20)
+    >>> shard = Shard(fetch=lambda stored: stored)
+    >>> nobody, one = np.zeros(0, int), np.array([1])
+    >>> shard.gains(part, 10.0, Request(nobody, np.zeros((0, 1)), one, np.array([[1.0]]))).round(3).tolist()
+    [32.667]
+    """
+
+    def __init__(self, fetch: Any) -> None:
+        self._fetch = fetch
+        self._key = ""
+
+    def mean(self, part: Part) -> tuple[Floats, int, float]:
+        """The sum of the updates, how many they are, and how far the farthest is from their mean."""
+        self._load(part)
+        sums = np.zeros(self._updates.shape[1])
+        for tile in tiles(range(len(self._ids)), 8 * self._updates.shape[1]):
+            sums += self._updates[self._ids[tile]].sum(axis=0, dtype=np.float64)
+        return sums, len(self._ids), float(self._distances.radii().max())
+
+    def total(self, part: Part, rows: Floats) -> float:
+        """The sum of the distances from these updates to all clients here."""
+        self._load(part)
+        return float(sum(block.sum(dtype=np.float64) for block in self._blocks(rows)))
+
+    def foresee(self, part: Part, ids: Ints, rows: Floats) -> None:
+        """Measure now what will be asked for: many at once cost a fraction."""
+        self._load(part)
+        self._table_ids, self._table = ids[:0], np.zeros((0, 0), np.float32)  # before more memory is taken
+        self._table_ids, self._table = ids, self._distances.rows_of(rows)
+
+    def gains(self, part: Part, reach: float, request: Request) -> Floats | None:
+        """For each candidate j the sum over clients i here of max(0, nearest_i - D_ij); None = send all of it.
+
+        `reach` is at least the distance of anybody from the mean of the clients here.
+        """
+        self._load(part)
+        announced = len(request.candidate_rows) < len(request.candidates)
+        missing = announced and not np.isin(request.candidates, self._table_ids).all()
+        if not self._catch_up(request, reach) or missing:
+            return None
+        if not announced:
+            saved = [self._saved(block) for block in self._blocks(request.candidate_rows)]
+            return np.concatenate([np.zeros(0), *saved])
+        places = np.searchsorted(self._table_ids, request.candidates)
+        gains = np.empty(len(places))
+        for tile in tiles(range(len(places)), 4 * len(self._ids)):
+            gains[tile] = self._saved(self._table[places[tile]])
+        return gains
+
+    def value(self, part: Part, reach: float, members: Ints, rows: Floats) -> float:
+        """The sum over clients here of how much nearer they are to these members than to nobody."""
+        self._load(part)
+        self._catch_up(Request(members, rows, members[:0], rows[:0]), reach)
+        return float(np.sum(self._nobody(reach) - self._nearest, dtype=np.float64))
+
+    def pick(self, part: Part, selector: HasObjective, fields: dict[str, Any], k: int, everyone: int) -> Ints:
+        """Round one of GreeDi: k of the clients here by lazy greedy, with these standing for `everyone`."""
+        self._load(part)
+        signals = Signals(updates=self._updates, **fields)
+        share = everyone / len(self._ids)
+
+        def weighed(location: FacilityLocation) -> Any:
+            return share * location
+
+        function = with_locations(selector.objective(signals), weighed)
+        candidates = np.flatnonzero(signals.available & function.known)
+        return lazy_greedy(function, k, candidates=candidates) + part.first
+
+    def process(self) -> int:
+        """The worker's process, for whoever looks after it."""
+        return os.getpid()
+
+    def forget(self, part: Part) -> None:
+        """A selection is over: let go of its memory, here and in the object store."""
+        if self._key == part.key:
+            del self._updates, self._distances, self._table
+            self._key = ""
+
+    def _load(self, part: Part) -> None:
+        if self._key == part.key:
+            return
+        self._updates = part.load(self._fetch)
+        self._ids = np.flatnonzero(~np.isnan(self._updates[:, 0]))
+        ids = None if len(self._ids) == len(self._updates) else self._ids
+        self._distances = UpdateDistances(self._updates, ids, copy_limit=part.memory_limit // 2)
+        self._members: list[int] | None = None
+        self._table_ids, self._table = np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
+        self._key = part.key
+
+    def _catch_up(self, request: Request, reach: float) -> bool:
+        """Take in the members that are new here; False if more must be sent for it."""
+        members = request.members.tolist()
+        new = len(members) - len(request.member_rows)
+        if self._members == members:
+            return True
+        if new == 0:
+            self._nearest = self._nobody(reach)
+        elif self._members != members[:new]:
+            return False
+        for member, row in zip(members[new:], request.member_rows, strict=True):
+            np.minimum(self._nearest, self._to(member, row), out=self._nearest)
+        self._members = members
+        return True
+
+    def _nobody(self, reach: float) -> Floats:
+        """The distance at which each client here counts as represented by nobody: none is farther."""
+        return self._distances.radii() + np.float32(reach)
+
+    def _to(self, member: int, row: Floats) -> Floats:
+        at = int(np.searchsorted(self._table_ids, member))
+        if at < len(self._table_ids) and self._table_ids[at] == member:
+            return self._table[at]
+        return self._distances.rows_of(row[None])[0]
+
+    def _blocks(self, rows: Floats) -> Any:
+        step = max(1, _BLOCK_BYTES // (4 * len(self._ids)))
+        return (self._distances.rows_of(rows[start : start + step]) for start in range(0, len(rows), step))
+
+    def _saved(self, distances: Floats) -> Floats:
+        """As `FacilityLocation.gains`, but added up in float64: how clients are cut into shards hardly matters."""
+        nearer = np.minimum(self._nearest, distances)
+        np.subtract(self._nearest, nearer, out=nearer)
+        return nearer.sum(axis=1, dtype=np.float64)

@@ -1,0 +1,193 @@
+"""A sweep on a Ray cluster: its lanes in groups, one a worker; its records and checkpoints in the one folder."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayActorError, RayTaskError
+
+from equifl.cluster.groups import State, joined, lanes, part_of, split
+from equifl.cluster.session import connect, resource
+from equifl.config import Config
+from equifl.records import RunFolder
+from equifl.signals import Ints
+from equifl.sim.data import Dataset
+from equifl.sim.federation import Federation
+from equifl.sim.run import CHECKPOINT_SECONDS, OnRound, cohorts_of, made_with, note, rows_before
+
+_AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
+_DEATHS = 5  # of one worker after another, without a round played, until it is taken for the sweep's own fault
+
+
+class LaneWorker:
+    """A worker's lanes: a `Federation` of its own."""
+
+    def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
+        """Make it; what it is made with, and what is worth saying of that."""
+        self._federation = Federation(config, dataset, device=device, engine=engine)
+        return made_with(device, self._federation.engine.name), note(self._federation)
+
+    def load(self, state: dict[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
+        """Go on from a checkpoint."""
+        self._federation.load_state(state, cohorts)
+
+    def play(self, keep: bool) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]] | None]:
+        """One round: its records, and a checkpoint after it if it is to be kept."""
+        return self._federation.play(), self._federation.state() if keep else None
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """A checkpoint."""
+        return self._federation.state()
+
+
+class Group:
+    """Some lanes and the worker who plays them; if that dies, another takes over.
+
+    The new one begins at the last checkpoint in the folder, and plays again to the same records.
+    """
+
+    def __init__(self, whole: Config, config: Config, dataset: Any, device: str, engine: str) -> None:
+        self.config = config
+        self._whole, self._dataset, self._device, self._engine = whole, dataset, device, engine
+        self._asked: deque[tuple[str, tuple[bool, ...], Any]] = deque()  # what is not answered yet: method and call
+        self._deaths = 0
+        self._hire()
+
+    def _hire(self) -> None:
+        need: dict[str, Any] = {"num_gpus": 1} if self._device == "cuda" else {"num_cpus": 1}
+        workers: Any = ray.remote(LaneWorker)
+        self.worker: Any = workers.options(**need).remote()
+        self.ready = [self.worker.prepare.remote(self.config, self._dataset, self._device, self._engine)]
+
+    def resume(self, checkpoint: State, rows: Sequence[dict[str, Any]]) -> None:
+        """Go on from a checkpoint of the whole sweep and the records up to it."""
+        mine = set(lanes(self.config))
+        cohorts = {lane: chosen for lane, chosen in cohorts_of(rows).items() if lane in mine}
+        self.ready.append(self.worker.load.remote(part_of(checkpoint, self._whole, self.config), cohorts))
+
+    def ask(self, method: str, *arguments: bool) -> None:
+        """The worker's answer is had by the `answer` of the same turn."""
+        self._asked.append((method, arguments, getattr(self.worker, method).remote(*arguments)))
+
+    def answer(self, folder: RunFolder, written: int) -> Any:
+        """Of whoever gives it in the end; `written` rounds are in the folder."""
+        while True:
+            try:
+                got(self.ready)
+                answer = got(self._asked[0][2])
+            except RayActorError as error:
+                self._deaths += 1
+                if self._deaths == _DEATHS:
+                    raise OSError(f"ray: {_DEATHS} workers in a row died over round {written} ({error})") from None
+                self._take_over(folder, written)
+            else:
+                self._asked.popleft()
+                self._deaths = 0
+                return answer
+
+    def _take_over(self, folder: RunFolder, written: int) -> None:
+        self._hire()
+        checkpoint, played = last_checkpoint(folder)
+        if checkpoint is not None:
+            self.resume(checkpoint, [row for row in folder.rows() if row["round"] < played])
+        for _ in range(played, written):
+            self.worker.play.remote(False)  # recorded already
+        again, self._asked = self._asked, deque()
+        for method, arguments, _ in again:
+            self.ask(method, *arguments)
+
+
+class Sweep:
+    """All lanes of a configuration, on as many workers as the cluster has GPUs, or CPUs if it has none.
+
+    Args:
+        config: every selector with every seed.
+        dataset: put into the cluster's object store once.
+        device: auto, cpu or cuda; auto is cuda if the cluster has a GPU.
+        engine: auto, general or fast.
+        address: of the cluster; None = start one here.
+    """
+
+    def __init__(
+        self, config: Config, dataset: Dataset, *, device: str, engine: str = "auto", address: str | None
+    ) -> None:
+        connect(address)
+        gpus = resource("GPU")
+        if device == "cuda" and not gpus:
+            raise ValueError("device: 'cuda' is not allowed; allowed: auto or cpu, because the cluster has no GPU")
+        self.config = config
+        self.device = "cuda" if gpus and device != "cpu" else "cpu"
+        stored = ray.put(dataset)
+        workers = max(1, gpus if self.device == "cuda" else resource("CPU"))
+        self.groups = [Group(config, part, stored, self.device, engine) for part in split(config, workers)]
+        self.made_with: dict[str, Any]
+        self.note: str
+        self.made_with, self.note = got([group.ready[0] for group in self.groups])[0]
+
+    def run(self, folder: RunFolder, *, on_round: OnRound) -> bool:
+        """Play what is left of a run, as `equifl.sim.run.run` does; whether it is finished."""
+        checkpoint, written = last_checkpoint(folder)
+        rows = rows_before(folder, written, len(lanes(self.config)))
+        if checkpoint is not None:
+            for group in self.groups:
+                group.resume(checkpoint, rows)
+            on_round(written, rows)
+        try:
+            return self._play(folder, written, on_round) == self.config.rounds
+        finally:
+            for group in self.groups:
+                ray.kill(group.worker)
+
+    def _play(self, folder: RunFolder, written: int, on_round: OnRound) -> int:
+        """Until the last round, or until `on_round` says so; how many rounds are in the folder then."""
+        asked, go_on, saved = written, True, time.monotonic()
+        while written < (self.config.rounds if go_on else asked):
+            while go_on and asked < min(self.config.rounds, written + _AHEAD):
+                asked += 1
+                keep = asked == self.config.rounds or time.monotonic() - saved > CHECKPOINT_SECONDS
+                saved = time.monotonic() if keep else saved
+                self._ask("play", keep)
+            answers = self._answers(folder, written)
+            found = {(row["selector"], row["seed"]): row for rows, _ in answers for row in rows}
+            in_order = [found[lane] for lane in lanes(self.config)]
+            folder.append(in_order)
+            written += 1
+            go_on = on_round(written, in_order) and go_on
+            self._save(folder, [state for _, state in answers])
+        if not go_on:
+            self._ask("state")
+            self._save(folder, self._answers(folder, written))
+        return written
+
+    def _ask(self, method: str, *arguments: bool) -> None:
+        for group in self.groups:
+            group.ask(method, *arguments)
+
+    def _answers(self, folder: RunFolder, written: int) -> list[Any]:
+        return [group.answer(folder, written) for group in self.groups]
+
+    def _save(self, folder: RunFolder, states: list[dict[str, NDArray[Any]] | None]) -> None:
+        kept = [state for state in states if state is not None]
+        if kept:
+            folder.save_checkpoint(joined(kept, self.config, [group.config for group in self.groups]))
+
+
+def last_checkpoint(folder: RunFolder) -> tuple[dict[str, NDArray[Any]] | None, int]:
+    """The checkpoint of the whole sweep, if there is one, and how many rounds had been played."""
+    checkpoint = folder.load_checkpoint()
+    return checkpoint, 0 if checkpoint is None else int(checkpoint["rounds_played"])
+
+
+def got(call: Any) -> Any:
+    """What a worker answers; what it raises is raised here as if nobody were in between."""
+    try:
+        return ray.get(call)
+    except RayTaskError as error:
+        if isinstance(error.cause, Exception) and not isinstance(error.cause, RayActorError):
+            raise error.cause from None
+        raise

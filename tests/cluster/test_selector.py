@@ -1,0 +1,243 @@
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from equifl import DivFL, PowerOfChoice, Rota, Signals, SignalStore, SubTrunc, Uniform, UnionFL
+from equifl.cluster import ClusterSelector
+from equifl.cluster.population import Population
+from equifl.cluster.session import worker
+from equifl.objectives import FacilityLocation, Modular, SetFunction
+from equifl.selectors.rules import HasObjective, Selector
+from equifl.signals import Floats, Ints
+from equifl.sketch import CountSketch
+from equifl.testing import SelectorContract, made_up_signals, reorder
+
+STOCHASTIC = [
+    DivFL(sample=5),
+    DivFL(sample=8, scale="relative"),
+    SubTrunc(lam=20.0, b=5.0, sample=10),
+    UnionFL(mu=3.0, inner=SubTrunc(lam=20.0, b=5.0, sample=6)),
+]
+
+
+class TestContractStochastic(SelectorContract):
+    random = True
+
+    def make(self) -> ClusterSelector:
+        return ClusterSelector(SubTrunc(sample=5), shards=2)
+
+    def test_labels_do_not_matter(self) -> None:
+        """Eight hundred selections take half a minute; those of one machine have passed, and these are the same."""
+        signals = made_up_signals(12)
+        order = np.random.default_rng(5).permutation(12)
+        for given in (signals, reorder(signals, order)):
+            for seed in range(10):
+                alone = SubTrunc(sample=5).select(given, 4, rng=np.random.default_rng(seed))
+                assert self.choose(given, 4, seed).tolist() == alone.tolist()
+
+
+class TestContractLazy(SelectorContract):
+    def make(self) -> ClusterSelector:
+        return ClusterSelector(UnionFL())  # so few clients are one shard
+
+
+def choose(selector: Selector, signals: Signals, k: int, seed: int = 0) -> Ints:
+    return selector.select(signals, k, rng=np.random.default_rng(seed))
+
+
+def same_up_to_ties(selector: Any, signals: Signals, alone: Ints, together: Ints) -> bool:
+    """Whether they are the same; if not, it must be because two candidates tied within rounding."""
+    differ = np.flatnonzero(alone != together)
+    if not len(differ):
+        return True
+    function = selector.objective(signals)
+    state = function.init()
+    for element in alone[: differ[0]]:
+        state = function.update(state, int(element))
+    rivals = function.gains(state, np.array([alone[differ[0]], together[differ[0]]]))
+    assert rivals[0] == pytest.approx(rivals[1], rel=1e-5)
+    return False
+
+
+@pytest.mark.parametrize("selector", STOCHASTIC, ids=repr)
+def test_stochastic_greedy_chooses_what_one_machine_chooses(selector: Selector) -> None:
+    same = []
+    for seed in range(6):
+        signals = made_up_signals(700, seed=seed, strangers=5 * (seed % 3), offline=0.2, d=16)
+        alone = choose(selector, signals, 34, seed)
+        together = choose(ClusterSelector(selector, shards=1 + seed % 4), signals, 34, seed)
+        same.append(same_up_to_ties(selector, signals, alone, together))
+    assert np.mean(same) > 0.8, "ties within rounding are rare among random updates"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_updates_with_a_large_common_part_and_in_any_type(dtype: Any) -> None:
+    """As on one machine, distances survive it; shards have means of their own."""
+    rng = np.random.default_rng(0)
+    kinds = np.sort(rng.integers(4, size=300))  # shards are unlike each other
+    updates = (30 + 5 * kinds[:, None] + rng.normal(size=(300, 12))).astype(dtype)
+    signals = Signals(updates=updates)
+    alone = choose(DivFL(sample=20), signals, 30)
+    together = choose(ClusterSelector(DivFL(sample=20), shards=3), signals, 30)
+    same_up_to_ties(DivFL(sample=20), signals, alone, together)
+
+
+def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
+    signals, ours, theirs = made_up_signals(100), np.random.default_rng(1), np.random.default_rng(1)
+    DivFL(sample=4).select(signals, 10, rng=ours)
+    ClusterSelector(DivFL(sample=4), shards=2).select(signals, 10, rng=theirs)
+    assert ours.integers(10**9) == theirs.integers(10**9)
+
+
+def test_what_is_sent_does_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    tell = Population.tell
+
+    def weighing(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        sent.append(len(pickle.dumps(arguments)))
+        return tell(self, method, *arguments, **options)
+
+    monkeypatch.setattr(Population, "tell", weighing)
+    weights = []
+    for n in (300, 3000):
+        sent.clear()
+        choose(ClusterSelector(DivFL(sample=4), shards=2), made_up_signals(n), 5)
+        weights.append(max(sent))
+    assert weights[0] == pytest.approx(weights[1], rel=0.05)
+
+
+def killing(kill: Callable[[int], None]) -> Callable[..., list[Any]]:
+    """`Population.tell`, which kills a worker now and then."""
+    tell, calls = Population.tell, iter(range(10**6))
+
+    def deadly(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        if method == "gains" and next(calls) in (3, 11):
+            kill(len(self.parts) - 1)
+        return tell(self, method, *arguments, **options)
+
+    return deadly
+
+
+def by_ray(index: int) -> None:
+    ray.kill(worker(index), no_restart=False)
+
+
+def from_outside(index: int) -> None:
+    """As the system does when memory runs out."""
+    os.kill(ray.get(worker(index).process.remote()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [by_ray, from_outside])
+@pytest.mark.parametrize("memory_limit", [2**30, 1])
+def test_a_worker_that_dies_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, kill: Callable[[int], None], memory_limit: int
+) -> None:
+    signals = made_up_signals(500, d=16)
+    selector = ClusterSelector(SubTrunc(sample=6), shards=2, memory_limit=memory_limit)
+    expected = choose(selector, signals, 20)
+    monkeypatch.setattr(Population, "tell", killing(kill))
+    assert choose(selector, signals, 20).tolist() == expected.tolist()
+
+
+def test_sketches_in_a_file_are_read_there_also_by_a_worker_that_took_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = SignalStore(400, sketch=CountSketch(length=8), memory_map=tmp_path / "sketches.npy")
+    heard = np.arange(50, 390)
+    store.observe(heard, losses=np.ones(340), updates=np.random.default_rng(0).normal(size=(340, 8)))
+    signals = store.signals(0, available=np.arange(400) >= 50)
+    monkeypatch.setattr(ray, "put", None)  # nothing is put into the object store
+    monkeypatch.setattr(Population, "tell", killing(by_ray))
+    chosen = choose(ClusterSelector(DivFL(sample=6), shards=2), signals, 30)
+    same_up_to_ties(DivFL(sample=6), signals, choose(DivFL(sample=6), signals, 30), chosen)
+
+
+@pytest.mark.parametrize("selector", [DivFL(), SubTrunc(lam=5.0, b=4.0), UnionFL(mu=2.0)], ids=repr)
+def test_greedi_is_nearly_as_good_as_lazy_greedy(selector: Any) -> None:
+    signals = made_up_signals(600, offline=0.3, d=4)
+    function = selector.objective(signals)
+    best = function(choose(selector, signals, 12))
+    assert function(choose(ClusterSelector(selector, shards=1), signals, 12)) == best
+    chosen = choose(ClusterSelector(selector, shards=3), signals, 12)
+    assert signals.available[chosen].all()
+    assert len(set(chosen.tolist())) == 12
+    assert function(chosen) > 0.95 * best
+
+
+def test_greedi_keeps_what_each_kind_of_client_needs() -> None:
+    """Shards that are unlike each other: one cohort represents them all."""
+    centres = np.repeat(10 * np.eye(4), 50, axis=0)
+    signals = Signals(updates=centres + np.random.default_rng(0).normal(size=centres.shape))
+    assert sorted(choose(ClusterSelector(DivFL(), shards=4), signals, 4) // 50) == [0, 1, 2, 3]
+
+
+def test_greedi_takes_everyone_of_shards_smaller_than_the_cohort() -> None:
+    signals = made_up_signals(20)
+    assert sorted(choose(ClusterSelector(DivFL(), shards=5), signals, 20)) == list(range(20))
+
+
+def test_rota_plays_what_one_machine_plays() -> None:
+    for seed in range(8):
+        signals = made_up_signals(200, seed=seed, strangers=seed, offline=0.2)
+        assert (
+            choose(ClusterSelector(Rota(), shards=3), signals, 9, seed).tolist()
+            == choose(Rota(), signals, 9, seed).tolist()
+        )
+
+
+@pytest.mark.parametrize("selector", [Uniform(), PowerOfChoice()], ids=repr)
+def test_what_needs_no_updates_is_chosen_here(selector: Selector) -> None:
+    signals = made_up_signals(30)
+    assert choose(ClusterSelector(selector), signals, 5).tolist() == choose(selector, signals, 5).tolist()
+    assert ClusterSelector(selector).needs == frozenset(selector.needs)  # type: ignore[attr-defined]
+
+
+class Squared(SetFunction):
+    """Of somebody else."""
+
+    monotone = True
+
+    def __init__(self, n: int) -> None:
+        self.n, self.known = n, np.ones(n, bool)
+
+    def __call__(self, subset: Any) -> float:
+        return 0.0
+
+    def init(self) -> None: ...
+
+    def gains(self, state: Any, candidates: Ints) -> Floats:
+        return np.zeros(len(candidates))
+
+    def update(self, state: Any, element: int) -> None: ...
+
+
+class Own(DivFL):
+    def objective(self, signals: Signals) -> SetFunction:
+        return FacilityLocation(signals) + Squared(signals.n) + Modular(np.ones(signals.n))
+
+
+def test_refuses_by_name_what_it_cannot_spread() -> None:
+    assert isinstance(Own(), HasObjective)
+    with pytest.raises(ValueError, match="objective: a Squared cannot be spread over a cluster; allowed: Facility"):
+        choose(ClusterSelector(Own()), made_up_signals(10), 2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"selector": 3}, "selector: 3 is not allowed; allowed: an object with a `select`"),
+        ({"shards": 0}, "shards: 0 is not allowed; allowed: an integer of 1 or more"),
+        ({"memory_limit": 0}, "memory_limit: 0"),
+    ],
+)
+def test_refuses_bad_parameters(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(ClusterSelector(DivFL()), **parameters)

@@ -1,0 +1,158 @@
+"""Sweeps on workers give the record of a sweep in one process, whoever dies."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import ray
+from click.testing import CliRunner
+from ray.exceptions import RayActorError
+
+from equifl.cli import main
+from equifl.cluster import sweep
+from equifl.cluster.groups import joined, lanes, part_of, split
+from equifl.cluster.session import resource
+from equifl.cluster.sweep import Group, Sweep
+from equifl.config import Config
+from equifl.records import RunFolder
+from equifl.sim.federation import Federation
+from equifl.sim.run import Here, load_data
+
+OVERRIDES = ["rounds=8", "clients=12", "per_round=3", "seeds=[0,1,5]", "evaluate_every=4", "train.steps=2"]
+OVERRIDES += ["train.model=logistic", "data.name=synthetic", "data.partition=natural"]
+CONFIG = Config.load(overrides=OVERRIDES)
+DATA = load_data(CONFIG, None)
+
+
+def play(folder: Path, player: Any, stop_after: int = 10**6) -> list[dict[str, Any]]:
+    with RunFolder.open(folder, CONFIG.as_dict(), player.made_with) as opened:
+        player.run(opened, on_round=lambda played, rows: played < stop_after)
+        return opened.rows()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The record of the run in one process."""
+    return play(tmp_path_factory.mktemp("alone"), Here(CONFIG, DATA, device="cpu", engine="auto"))
+
+
+def on_workers() -> Sweep:
+    return Sweep(CONFIG, DATA, device="auto", address=None)
+
+
+def assert_same_record(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """To the last bits, which may depend on the lanes that run together."""
+    assert len(rows) == len(expected)
+    for row, other in zip(rows, expected, strict=True):
+        assert row.keys() == other.keys()
+        assert [row[key] for key in ("round", "selector", "seed", "cohort")] == [
+            other[key] for key in ("round", "selector", "seed", "cohort")
+        ]
+        assert row["local_loss"] == pytest.approx(other["local_loss"], rel=1e-4)
+
+
+def test_the_record_is_that_of_one_process(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
+    player = on_workers()
+    assert len(player.groups) == min(len(lanes(CONFIG)), resource("CPU"))
+    assert_same_record(play(tmp_path / "run", player), alone)
+    checkpoint = RunFolder(tmp_path / "run").load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint["rounds_played"] == CONFIG.rounds
+
+
+def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
+    tmp_path: Path, alone: list[dict[str, Any]]
+) -> None:
+    play(tmp_path / "run", Here(CONFIG, DATA, device="cpu", engine="auto"), stop_after=2)
+    begun = play(tmp_path / "run", on_workers(), stop_after=3)
+    assert 0 < len(begun) < len(alone)
+    assert_same_record(play(tmp_path / "run", Here(CONFIG, DATA, device="cpu", engine="auto")), alone)
+
+
+def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[dict[str, Any]]
+) -> None:
+    """The first to die leaves no checkpoint, the second one of every round."""
+    player, begun_again = on_workers(), []
+    resume, survivor = Group.resume, player.groups[1].worker
+
+    def remembering(self: Group, checkpoint: Any, rows: Any) -> None:
+        begun_again.append((self, int(checkpoint["rounds_played"])))
+        resume(self, checkpoint, rows)
+
+    def kill_one(played: int, rows: Any) -> bool:
+        if played in (2, 6):
+            ray.kill(player.groups[0].worker)
+            monkeypatch.setattr(sweep, "CHECKPOINT_SECONDS", -1.0)
+        return True
+
+    monkeypatch.setattr(Group, "resume", remembering)
+    with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), player.made_with) as folder:
+        assert player.run(folder, on_round=kill_one)
+        assert_same_record(folder.rows(), alone)
+    assert player.groups[1].worker is survivor
+    [(group, round)] = begun_again
+    assert group is player.groups[0]
+    assert round >= 6
+
+
+def test_gives_up_if_worker_after_worker_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(call: Any) -> Any:
+        raise RayActorError
+
+    def hire(group: Group) -> None:
+        group.worker, group.ready = MagicMock(), []
+
+    monkeypatch.setattr(Group, "_hire", hire)
+    monkeypatch.setattr(sweep, "got", dead)
+    group = Group(CONFIG, CONFIG, DATA, "cpu", "auto")
+    group.ask("play", False)
+    with RunFolder.open(tmp_path / "run", {}, {}) as folder, pytest.raises(OSError, match="ray: 5 workers in a row"):
+        group.answer(folder, 0)
+
+
+def test_what_is_wrong_with_a_lane_is_said_as_without_workers(tmp_path: Path) -> None:
+    options = [*OVERRIDES, "train.lr=1e39"]
+    words = [word for override in options for word in ("--set", override)]
+    result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("equifl: round 0, ")
+    assert "try a smaller train.lr" in result.stderr
+
+
+def test_the_command_line(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
+    words = [word for override in OVERRIDES for word in ("--set", override)]
+    result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray", "--quiet"])
+    assert result.exit_code == 0, result.stderr
+    assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
+
+
+def test_refuses_a_gpu_that_the_cluster_does_not_have() -> None:
+    if resource("GPU"):
+        pytest.skip("it has one")
+    with pytest.raises(ValueError, match="device: 'cuda' is not allowed; allowed: auto or cpu, because the cluster"):
+        Sweep(CONFIG, DATA, device="cuda", address=None)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 100])
+def test_every_lane_is_in_one_group(workers: int) -> None:
+    groups = split(CONFIG, workers)
+    assert len(groups) <= workers
+    assert sorted(lane for group in groups for lane in lanes(group)) == sorted(lanes(CONFIG))
+
+
+@pytest.mark.parametrize("more", [[], ["sketch=16"]])
+@pytest.mark.parametrize("workers", [2, 7, 18])
+def test_a_checkpoint_in_parts_is_the_checkpoint(more: list[str], workers: int) -> None:
+    config = Config.load(overrides=[*OVERRIDES, *more])
+    federation = Federation(config, DATA, device="cpu")
+    federation.play()
+    state, groups = federation.state(), split(config, workers)
+    parts = [part_of(state, config, group) for group in groups]
+    assert [len(part["models"]) for part in parts] == [len(lanes(group)) for group in groups]
+    whole = joined(parts, config, groups)
+    assert whole.keys() == state.keys()
+    for key, value in state.items():
+        np.testing.assert_array_equal(whole[key], value)
