@@ -1,0 +1,1 @@
+"""Handwritten digits on a Flower federation whose cohorts equifl chooses."""
