@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -91,7 +91,8 @@ def run(
     if lanes.note and not silent:
         click.echo(lanes.note, err=True)
     with RunFolder.open(path, settings.as_dict(), lanes.made_with) as folder:
-        with _stop_requests() as stopped, Watch(settings, lanes.device, silent) as watch:
+        # Ray says on standard output when a worker has died, which is for the results alone.
+        with _stop_requests() as stopped, Watch(settings, lanes.device, silent) as watch, redirect_stdout(sys.stderr):
 
             def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
                 watch.show(played, rows)

@@ -54,9 +54,10 @@ def assert_same_record(rows: list[dict[str, Any]], expected: list[dict[str, Any]
 
 
 def test_the_record_is_that_of_one_process(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
-    player = on_workers()
-    assert len(player.groups) == min(len(lanes(CONFIG)), resource("CPU"))
-    assert_same_record(play(tmp_path / "run", player), alone)
+    words = [word for override in OVERRIDES for word in ("--set", override)]
+    result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray", "--quiet"])
+    assert result.exit_code == 0, result.stderr
+    assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
     checkpoint = RunFolder(tmp_path / "run").load_checkpoint()
     assert checkpoint is not None
     assert checkpoint["rounds_played"] == CONFIG.rounds
@@ -76,7 +77,8 @@ def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing
 ) -> None:
     """The first to die leaves no checkpoint, the second one of every round."""
     player, begun_again = on_workers(), []
-    resume, survivor = Group.resume, player.groups[1].worker
+    assert len(player.groups) == min(len(lanes(CONFIG)), resource("CPU"))
+    resume, survivors = Group.resume, [group.worker for group in player.groups[1:]]
 
     def remembering(self: Group, checkpoint: Any, rows: Any) -> None:
         begun_again.append((self, int(checkpoint["rounds_played"])))
@@ -92,7 +94,7 @@ def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing
     with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), player.made_with) as folder:
         assert player.run(folder, on_round=kill_one)
         assert_same_record(folder.rows(), alone)
-    assert player.groups[1].worker is survivor
+    assert [group.worker for group in player.groups[1:]] == survivors
     [(group, round)] = begun_again
     assert group is player.groups[0]
     assert round >= 6
@@ -120,13 +122,6 @@ def test_what_is_wrong_with_a_lane_is_said_as_without_workers(tmp_path: Path) ->
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("equifl: round 0, ")
     assert "try a smaller train.lr" in result.stderr
-
-
-def test_the_command_line(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
-    words = [word for override in OVERRIDES for word in ("--set", override)]
-    result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray", "--quiet"])
-    assert result.exit_code == 0, result.stderr
-    assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
 
 
 def test_refuses_a_gpu_that_the_cluster_does_not_have() -> None:
