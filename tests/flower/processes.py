@@ -67,7 +67,7 @@ class Processes:
         """What a program has written so far."""
         return (self.home / f"{name}.log").read_text(errors="replace")
 
-    def run(self, *command: str | Path, cwd: Path | None = None, seconds: float = 60) -> str:
+    def run(self, *command: str | Path, cwd: Path | None = None, seconds: float = 120) -> str:
         """The output of a command, which must succeed."""
         done = subprocess.run(
             [BIN / command[0], *command[1:]],
