@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from equifl import __version__
+from equifl.flower.replies import decoded
 from equifl.records import FolderBusyError, RunFolder
 
 log = logging.getLogger("flwr")
@@ -84,7 +85,7 @@ class Journal:
 def model_to_state(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
     """The global model as plain arrays, in their order."""
     names = np.array(list(arrays))
-    return {"model": names} | {f"model.{i}": array.numpy() for i, array in enumerate(arrays.values())}
+    return {"model": names} | {f"model.{i}": decoded(array) for i, array in enumerate(arrays.values())}
 
 
 def model_of_state(state: State) -> ArrayRecord:
