@@ -21,7 +21,7 @@ def connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told of a cluster that we start
     options: dict[str, Any] = {} if address else {"include_dashboard": False}
     if not address and sys.platform == "linux":
-        # Nobody else can reach it there. Ray takes 127.0.0.1 for a mistake and listens to the network instead.
+        # Loopback: others have no business here. Ray takes 127.0.0.1 for a mistake and listens to the network instead.
         options["_node_ip_address"] = "127.0.0.2"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's, about its own next versions

@@ -43,7 +43,7 @@ class Keys:
 
 
 class Clients:
-    """A roster, and a store that grows with it. Of losses, a selector sees what is believable (`equifl.guard`)."""
+    """A roster, and a store that grows with it. With `guard`, a selector sees what is believable (`equifl.guard`)."""
 
     def __init__(
         self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch, *, guard: bool = True
@@ -192,6 +192,7 @@ class Clients:
         if self._store is not None:
             prefix = "store."
             self._store.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            self._fits = bool((self._store.signals(np.iinfo(np.int64).max).times_selected > 0).any())
 
     def _make_room(self) -> None:
         if self._store is None and len(self._roster):

@@ -109,8 +109,8 @@ def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
     update = None
     if sketch is not None:
         update = np.asarray(metrics.get("sketch", []), np.float32)
-        if update.shape != (sketch.length,) or not np.isfinite(update).all():
-            raise SetAsideError(f"its sketch is not one of {sketch.length} finite numbers")
+        if update.shape != (sketch.length,) or not np.abs(update).max() < _LONGEST:
+            raise SetAsideError(f"its sketch is not one of {sketch.length} numbers of ordinary size")
     return TrainNews(loss, update, size, 8 * (2 + (0 if update is None else len(update))))
 
 

@@ -108,7 +108,7 @@ class FairSelection(Strategy):
         self._probed: set[int] = set()
         self._settled = False
         self._enough = self.wait_for
-        self._journal = Journal(folder, self._config(), resume=resume, patience=patience)
+        self._journal = Journal(folder, self._config(guard), resume=resume, patience=patience)
         if self._journal.state is not None:
             self.clients.load(self._journal.state)
             self.arrays = model_of_state(self._journal.state)
@@ -293,13 +293,13 @@ class FairSelection(Strategy):
         )
         return []
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self, guard: bool) -> dict[str, Any]:
         """What the folder says of the run, in the terms of a simulation's configuration."""
         wrapped: dict[str, Any] = {
             "strategy": [type(part).__name__ for part in chain(self.strategy)],
             "identity": self.identity,
         }
-        wrapped |= {"probe": self.probe, "sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
+        wrapped |= {"probe": self.probe, "guard": guard, "sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
         return {
             "rounds": None,
             "clients": None,

@@ -167,10 +167,10 @@ def test_who_needs_nothing_looks_at_nothing() -> None:
     untested = FedAvg(fraction_evaluate=0.0)  # nobody can evaluate a tree here
     assert play(fair(Uniform(), untested), grid, 1).train_metrics_clientapp
     with pytest.raises(ValueError, match="none of the arrays of real numbers that were sent came back"):
-        play(fair(Rota()), grid_of_others(other), 1)
+        play(fair(Rota()), grid_of_others(), 1)
 
 
-def grid_of_others(fault: Any) -> PretendGrid:
+def grid_of_others() -> PretendGrid:
     def renamed(question: Message, reply: Message) -> list[Message]:
         if reply.content.array_records:
             reply.content["arrays"] = ArrayRecord({"tree": reply.content["arrays"]["0"]})
@@ -565,3 +565,18 @@ def test_bad_settings_are_refused_at_once(inner: Any, options: dict[str, Any], w
 def test_a_selector_is_an_object_that_selects(selector: Any) -> None:
     with pytest.raises(ValueError, match=r"selector: .* is not allowed; allowed: an object with a `select`"):
         fair(selector)
+
+
+def test_after_a_resume_a_missing_loss_is_set_aside_too(tmp_path: Path) -> None:
+    play(fair(SubTrunc(), folder=tmp_path), grid_of(), 3)
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, without("train_loss"))
+    resumed = fair(SubTrunc(), folder=tmp_path, resume=True)
+    play(resumed, grid, 1, resumed.arrays)
+    assert resumed.rounds_played == 4
+
+
+def test_a_run_is_not_resumed_without_its_guard(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), grid_of(), 1)
+    with pytest.raises(ValueError, match=r"flower\.guard: true there, false here"):
+        fair(Rota(), folder=tmp_path, resume=True, guard=False)
