@@ -137,6 +137,7 @@ class Config:
     `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
+    `memory_limit`: bytes that a run may take on a GPU, in which its lanes are then trained in parts; None = any.
     `engine`: "fast" needs numba and a plain sequence of layers, "general" takes any model; "auto" sees what can run.
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
@@ -150,6 +151,7 @@ class Config:
     signal: Literal["update", "gradient"] = "update"
     signal_examples: int | None = None
     sketch: int | None = None
+    memory_limit: int | None = None
     evaluate_every: int = 5
     engine: Literal["auto", "general", "fast"] = "auto"
     data: Data = field(default_factory=lambda: Data(classes_per_client=2))
@@ -169,6 +171,7 @@ class Config:
         examples = self.signal_examples
         require("signal_examples", examples, examples is None or examples >= 1, "1 or more")
         require("sketch", self.sketch, self.sketch is None or self.sketch >= 1, "1 or more")
+        require("memory_limit", self.memory_limit, self.memory_limit is None or self.memory_limit >= 1, "1 or more")
         require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
         for name, options in self.selectors.items():
             candidates = getattr(make_selector(name, options), "candidates", None)

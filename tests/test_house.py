@@ -34,6 +34,7 @@ ONLY = {
     "torch": "sim",
     "numba": "sim",
     "llvmlite": "sim",
+    "triton": "sim",
     "flwr": "flower",
     "ray": "cluster",
     "plotly": "report",

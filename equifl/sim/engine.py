@@ -6,9 +6,10 @@ is the gradient of each, and one program trains them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,12 +17,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from equifl.checks import require
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import Dataset
 from equifl.sim.models import StackedModel
+from equifl.sim.recorded import RecordedStep, State, Step
 from equifl.threads import cores
 
 Part = TypeVar("Part")
+
+_FEW = 512  # models that a GPU trains faster than Python launches their kernels
+_KEPT = 8  # recorded steps, each with memory of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +96,35 @@ class Engine:
         self._budget = budget or (2**26 if on_gpu else 2**17)
         self._evaluated = self._budget * (1 if on_gpu else 8)  # without gradients a CPU's caches hold more
         self._example = dataset.x_train[0].size
+        self._steps: dict[Hashable, RecordedStep | None] = {}
+        self._kept = _KEPT
         self._pool = None if on_gpu else ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
         if not on_gpu:
             torch.set_num_threads(1)
         self.x_train, self.x_test = (torch.from_numpy(x).to(self.device) for x in (dataset.x_train, dataset.x_test))
         self.y_train, self.y_test = (torch.from_numpy(y).to(self.device) for y in (dataset.y_train, dataset.y_test))
+
+    def stay_within(self, memory_limit: int, *, models: int) -> None:
+        """Work in parts that are small enough for so many bytes of a GPU, of which some are taken already.
+
+        What a part takes is tried out. Of each of the `models` that are trained in a round there are a few copies.
+        """
+        if self.device.type == "cpu":  # where parts are small anyway
+            return
+        taken = torch.cuda.memory_allocated() + 8 * 4 * models * self.model.parameters
+        few, batch = 8, 32
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        weights = torch.zeros(few, self.model.parameters, device=self.device)
+        self._gradient(weights, torch.zeros(few, batch, dtype=torch.int64, device=self.device))
+        part = torch.cuda.max_memory_allocated() - before
+        least = taken + 2 * part
+        require(
+            "memory_limit", memory_limit, memory_limit >= least, f"{least} or more here, or fewer lanes, or a sketch"
+        )
+        budget = (memory_limit - taken) * few * batch * self._example // (2 * part)  # half of it may lie idle
+        self._budget, self._evaluated = min(self._budget, budget), min(self._evaluated, budget)
+        self._kept = 0
 
     def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
         """Local SGD of every row of `weights` (M, d) on its own batches.
@@ -113,21 +143,43 @@ class Engine:
 
     def _train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
         taken = (examples >= 0).any(axis=2)  # (M, steps)
-        ragged = not taken.all()
         positions, active = torch.from_numpy(examples).to(self.device), torch.from_numpy(taken).to(self.device)
-        velocity = torch.zeros_like(weights)
-        last_loss = torch.zeros(len(weights), device=self.device)
-        for step in range(positions.shape[1]):
-            loss, change = self._gradient(weights, positions[:, step])
-            if sgd.weight_decay:
-                change = change + sgd.weight_decay * weights
-            if sgd.momentum:
-                velocity = change = sgd.momentum * velocity + change
-            if ragged:
-                now = active[:, step]
-                change, loss = change * now.unsqueeze(1), torch.where(now, loss, last_loss)
-            weights, last_loss = weights - sgd.lr * change, loss
-        return Trained(weights, last_loss, active.sum(dim=1))
+        step: Step = partial(self._step, sgd, bool(taken.all()))
+        state = weights, torch.zeros_like(weights), torch.zeros(len(weights), device=self.device)
+        recorded = self._recorded(step, state, positions, active, (sgd, bool(taken.all())))
+        if recorded is not None:
+            state = recorded.take(state, positions, active)
+        else:
+            for i in range(positions.shape[1]):
+                state = step(state, positions[:, i], active[:, i])
+        return Trained(state[0], state[2], active.sum(dim=1))
+
+    def _step(self, sgd: Sgd, by_all: bool, state: State, positions: Tensor, active: Tensor) -> State:
+        """One step of SGD, taken by all or by those who are active."""
+        weights, velocity, last_loss = state
+        loss, change = self._gradient(weights, positions)
+        if sgd.weight_decay:
+            change = change + sgd.weight_decay * weights
+        if sgd.momentum:
+            velocity = change = sgd.momentum * velocity + change
+        if not by_all:
+            change, loss = change * active.unsqueeze(1), torch.where(active, loss, last_loss)
+        return weights - sgd.lr * change, velocity, loss
+
+    def _recorded(
+        self, step: Step, state: State, positions: Tensor, active: Tensor, kind: Hashable
+    ) -> RecordedStep | None:
+        """The step as one launch, for few models on a GPU, whose shape was seen before: recording takes time too."""
+        if self.device.type == "cpu" or len(positions) > _FEW or not self.model.layers:
+            return None
+        key = (kind, positions.shape[0], positions.shape[2])
+        if key not in self._steps:
+            self._steps[key] = None
+        elif self._steps[key] is None:
+            self._steps[key] = RecordedStep(step, state, positions[:, 0], active[:, 0])
+        while len(self._steps) > self._kept:
+            self._steps.pop(next(iter(self._steps)))
+        return self._steps.get(key)
 
     def losses(self, weights: Tensor, examples: Ints) -> Tensor:
         """(M,) loss of each row of `weights` over its own examples (M, n) of the training data; -1 = no example."""

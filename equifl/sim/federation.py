@@ -22,7 +22,7 @@ from equifl.selectors.explanation import explanation
 from equifl.selectors.rules import require_cohort
 from equifl.signals import Floats, Ints
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Sgd, distances
+from equifl.sim.engine import Engine, Sgd, distances
 from equifl.sim.engines import choose_engine
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, stack
 from equifl.sim.models import StackedModel, make_module
@@ -67,6 +67,8 @@ class Federation:
         self.updates = torch.full(size, torch.nan, device=self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (lanes, up to average_last, d)
         self.rounds_played = 0
+        if config.memory_limit is not None and isinstance(self.engine, Engine):
+            self.engine.stay_within(config.memory_limit, models=len(self.lanes) * config.per_round)
 
     def _new_store(self, world: World) -> SignalStore:
         length = self.config.sketch
@@ -116,15 +118,18 @@ class Federation:
         clients = np.concatenate(sent)
         received = self.models[owner]
         replies = self._local_sgd(owner, clients, received, round)
-        losses = self._losses_heard(owner, clients, received)
+        heard = self._losses_heard(owner, clients, received)
+        # All is under way on the device; the numbers that the server looks at come from there at once.
+        last_loss, losses, total = torch.stack([replies.last_loss, heard, replies.total]).cpu().numpy()
+        self._require_finite(total, owner, clients)
+        if self.config.signal == "update":
+            self._remember(owner, clients, replies.updates / replies.scale[:, None], losses)
         result = []
         for i, (lane, record) in enumerate(zip(self.lanes, records, strict=True)):
             mine = np.flatnonzero(owner == i)
-            reply = Replies(clients[mine], replies.updates[mine], losses[mine], lane.world.sizes[clients[mine]])
-            result.append(reply)
-            if self.config.signal == "update":
-                self._remember(i, reply.clients, reply.updates / replies.scale[mine, None], reply.losses)
-            record["local_loss"] = float(replies.last_loss[mine].mean()) if len(mine) else None
+            sizes = lane.world.sizes[clients[mine]]
+            result.append(Replies(clients[mine], replies.updates[mine], losses[mine].astype(np.float64), sizes))
+            record["local_loss"] = float(last_loss[mine].mean()) if len(mine) else None
             record |= self._bytes(lane, len(cohorts[i]), len(mine))
         return result
 
@@ -132,7 +137,7 @@ class Federation:
         """w_k - w_k^(i) of each client, and steps times learning rate, which makes it comparable to a gradient."""
         if not len(clients):
             empty = torch.zeros(0, device=self.engine.device)
-            return LocalUpdates(weights, empty, empty)
+            return LocalUpdates(weights, empty, empty, empty)
         made: dict[tuple[int, int], Ints] = {}  # lanes of a seed share the batches
         for lane, client in pairs(owner, clients):
             world = self.lanes[lane].world
@@ -140,27 +145,27 @@ class Federation:
                 made[world.seed, client] = world.batches(self.sgd, round, client)
         batches = [made[self.lanes[lane].world.seed, client] for lane, client in pairs(owner, clients)]
         trained = self.engine.train(weights, stack(batches), self.sgd)
-        self._require_finite(trained.last_loss + trained.weights.sum(dim=1), owner, clients)
-        return LocalUpdates(weights - trained.weights, trained.last_loss, trained.steps * self.sgd.lr)
+        total = trained.last_loss + trained.weights.sum(dim=1)
+        return LocalUpdates(weights - trained.weights, trained.last_loss, trained.steps * self.sgd.lr, total)
 
-    def _require_finite(self, numbers: Tensor, owner: Ints, clients: Ints) -> None:
+    def _require_finite(self, numbers: Floats, owner: Ints, clients: Ints) -> None:
         """Nothing is learnt from what is no number: stop, and say whose it was."""
-        wrong = np.flatnonzero(~torch.isfinite(numbers).cpu().numpy())
+        wrong = np.flatnonzero(~np.isfinite(numbers))
         if len(wrong):
             lane = self.lanes[owner[wrong[0]]]
             who = ", ".join(map(str, clients[wrong[owner[wrong] == owner[wrong[0]]]][:5]))
             where = f"round {self.rounds_played}, {lane.name}, seed {lane.world.seed}"
             raise ValueError(f"{where}: the losses or weights of clients {who} are not finite; try a smaller train.lr")
 
-    def _losses_heard(self, owner: Ints, clients: Ints, received: Tensor) -> Floats:
+    def _losses_heard(self, owner: Ints, clients: Ints, received: Tensor) -> Tensor:
         """(M,) each client's loss at the model it received, where anybody looks at it; else nan."""
-        losses = np.full(len(owner), np.nan)
+        losses = torch.full((len(owner),), torch.nan, device=self.engine.device)
         everyone = self.config.server.aggregate == "loss"
         wanted = [everyone or (self.config.signal == "update" and "losses" in lane.needs) for lane in self.lanes]
         rows = np.flatnonzero(np.array(wanted)[owner]) if len(owner) else owner
         if len(rows):
             examples = [self.lanes[lane].world.signal_examples(c) for lane, c in pairs(owner[rows], clients[rows])]
-            losses[rows] = self.engine.losses(received[rows], stack(examples)).cpu().numpy()
+            losses[rows] = self.engine.losses(received[rows], stack(examples))
         return losses
 
     def _aggregate(self, replies: Iterable[Replies]) -> None:
@@ -197,8 +202,9 @@ class Federation:
                     losses, gradients = self.engine.gradients(weights, examples)
                 else:
                     losses = self.engine.losses(weights, examples)
-                self._require_finite(losses, np.full(len(clients), i), clients)
-                self._remember(i, clients, gradients, losses.cpu().numpy())
+                owner, heard = np.full(len(clients), i), losses.cpu().numpy()
+                self._require_finite(heard, owner, clients)
+                self._remember(owner, clients, gradients, heard)
 
     def _introduce_everyone(self) -> None:
         """Stale signals: every client is heard once before the first round. Lanes of a seed hear the same."""
@@ -212,20 +218,23 @@ class Federation:
                 updates = torch.zeros(0)
                 if any("updates" in self.lanes[i].needs for i in lanes):
                     heard = self._local_sgd(owner, clients, weights, round=-1)
+                    self._require_finite(heard.total.cpu().numpy(), owner, clients)
                     updates = heard.updates / heard.scale[:, None]
                 for i in lanes:
-                    self._remember(i, clients, updates, losses)
+                    self._remember(np.full(len(clients), i), clients, updates, losses)
 
-    def _remember(self, i: int, clients: Ints, updates: Tensor, losses: Floats) -> None:
-        lane = self.lanes[i]
-        if "losses" in lane.needs:
-            lane.store.observe(clients, losses=losses)
-        if "updates" not in lane.needs:
-            return
-        if lane.store.sketch is None:
-            self.updates[self._informed.index(i), torch.from_numpy(clients)] = updates
-        else:
-            lane.store.observe(clients, updates=sketched(updates, lane.store.sketch).cpu().numpy())
+    def _remember(self, owner: Ints, clients: Ints, updates: Tensor, losses: Floats) -> None:
+        """What clients told the lanes that own these rows, as far as their selectors look at it."""
+        for i in np.unique(owner):
+            lane, mine = self.lanes[i], np.flatnonzero(owner == i)
+            if "losses" in lane.needs:
+                lane.store.observe(clients[mine], losses=losses[mine])
+            if "updates" in lane.needs and lane.store.sketch is not None:
+                lane.store.observe(clients[mine], updates=sketched(updates[mine], lane.store.sketch).cpu().numpy())
+        rows = np.flatnonzero(np.isin(owner, self._informed))
+        if self.config.sketch is None and len(rows):
+            place = np.searchsorted(self._informed, owner[rows])
+            self.updates[torch.from_numpy(place), torch.from_numpy(clients[rows])] = updates[rows]
 
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         correct = self.engine.correct(self.recent.mean(dim=1))

@@ -38,6 +38,7 @@ class LocalUpdates:
     updates: Tensor  # (M, d)
     last_loss: Tensor  # (M,)
     scale: Tensor  # (M,)
+    total: Tensor  # (M,) of loss and weights: finite if they are
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -158,33 +159,76 @@ def _mapped(module: nn.Module) -> Forward:
 
 
 def _layered(layers: list[nn.Module]) -> Forward:
-    """Layer by layer for all copies at once: linear layers as one batched product, convolutions as suits the device.
+    """Layer by layer for all copies at once, as suits the device."""
+    on_cpu, on_gpu = _on_cpu(layers), _on_gpu(layers)
+    return lambda weights, inputs: (on_gpu if inputs.is_cuda else on_cpu)(weights, inputs)
 
-    On a CPU a grouped convolution over images (B, M * channels, H, W) with channels last in memory is fastest, on a
-    GPU a batched product with the image patches of (M, B, channels, H, W).
-    """
+
+def _on_cpu(layers: list[nn.Module]) -> Forward:
+    """A grouped convolution over images (B, M * channels, H, W) with channels last in memory is fastest."""
     whole = nn.Sequential(*layers)
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
         copies = len(inputs)
-        patches = inputs.is_cuda
         left = _split(weights, whole)
-        x = inputs if patches or inputs.dim() != 5 else _side_by_side(inputs)
+        x = inputs if inputs.dim() != 5 else _side_by_side(inputs)
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
-                convolve = _convolve_patches if patches else _convolve_grouped
-                x = convolve(x, left.pop(0), left.pop(0), layer)
+                weight, bias = left.pop(0).flatten(0, 1), left.pop(0).flatten()
+                x = nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, copies)
             elif isinstance(layer, nn.Linear):
-                x = torch.baddbmm(left.pop(1).unsqueeze(1), x, left.pop(0).transpose(1, 2))
+                x = _multiply(x, left.pop(0), left.pop(0))
             elif isinstance(layer, nn.Flatten):
-                x = (x if patches or x.dim() != 4 else _apart(x, copies)).flatten(2)
-            elif patches and isinstance(layer, nn.MaxPool2d):
-                x = layer(x.flatten(0, 1)).unflatten(0, (copies, -1))
+                x = (_apart(x, copies) if x.dim() == 4 else x).flatten(2)
             else:
                 x = layer(x)
         return x
 
     return forward
+
+
+def _on_gpu(layers: list[nn.Module]) -> Forward:
+    """On images (M, B, channels, H, W): a convolution and its pooling as one kernel of ours, else by patches."""
+    whole = nn.Sequential(*layers)
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        left, x, rest = _split(weights, whole), inputs, list(layers)
+        while rest:
+            layer = rest.pop(0)
+            if isinstance(layer, nn.Conv2d) and rest and _fusible(layer, rest[0]):
+                from equifl.sim.fused import convolve_and_pool  # Triton, which is there where CUDA is
+
+                rest.pop(0)
+                relu = bool(rest) and isinstance(rest[0], nn.ReLU)
+                rest = rest[1:] if relu else rest
+                high, wide = (int(n) for n in layer.padding)
+                x = convolve_and_pool(x, left.pop(0), left.pop(0), padding=(high, wide), relu=relu)
+            elif isinstance(layer, nn.Conv2d):
+                x = _convolve_patches(x, left.pop(0), left.pop(0), layer)
+            elif isinstance(layer, nn.Linear):
+                x = _multiply(x, left.pop(0), left.pop(0))
+            elif isinstance(layer, nn.Flatten):
+                x = x.flatten(2)
+            elif isinstance(layer, nn.MaxPool2d):
+                x = layer(x.flatten(0, 1)).unflatten(0, (len(inputs), -1))
+            else:
+                x = layer(x)
+        return x
+
+    return forward
+
+
+def _fusible(layer: nn.Conv2d, after: nn.Module) -> bool:
+    """Whether our kernel does what this convolution and this layer after it do."""
+    if importlib.util.find_spec("triton") is None or type(after) is not nn.MaxPool2d:
+        return False
+    two_by_two = {after.kernel_size, after.stride} <= {2, (2, 2)} and not after.ceil_mode
+    plain = {after.padding, after.dilation} <= {0, 1} and layer.stride == (1, 1)
+    return two_by_two and plain and layer.kernel_size[1] <= 5
+
+
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
 
 def _side_by_side(images: Tensor) -> Tensor:
@@ -196,11 +240,6 @@ def _side_by_side(images: Tensor) -> Tensor:
 def _apart(images: Tensor, copies: int) -> Tensor:
     """And back."""
     return images.reshape(len(images), copies, -1, *images.shape[2:]).transpose(0, 1)
-
-
-def _convolve_grouped(x: Tensor, weight: Tensor, bias: Tensor, layer: nn.Conv2d) -> Tensor:
-    weight, bias, groups = weight.flatten(0, 1), bias.flatten(), len(weight)
-    return nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, groups)
 
 
 def _convolve_patches(x: Tensor, weight: Tensor, bias: Tensor, layer: nn.Conv2d) -> Tensor:

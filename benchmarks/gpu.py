@@ -1,0 +1,138 @@
+"""How near a GPU comes to what it can do when it trains LeNets: TFLOP/s of a step and of a pass without gradients.
+
+    python benchmarks/gpu.py [--out FILE]           # needs a GPU that PyTorch finds
+
+Beside them what the GPU reaches at best, measured in the same run: a copy of memory, and products of large matrices in
+float32 and in TF32. A lane trains ten models on batches of 32. Counted are the multiplications and additions of the
+layers as they are written, whichever of them are left out because a pooling takes no notice of them. Of each the
+median of several repeats, after others that compile the kernels; at last, a whole run of one lane.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from torch import nn
+
+from equifl.config import Config
+from equifl.sim.data import Dataset
+from equifl.sim.engine import Engine, Sgd
+from equifl.sim.federation import Federation
+from equifl.sim.models import StackedModel, lenet
+
+SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
+LANES, COHORT, BATCH, STEPS, EXAMPLES = (1, 10, 100), 10, 32, 10, 600
+
+
+def seconds(work: Callable[[], Any], repeats: int = 9) -> float:
+    for _ in range(3):
+        work()
+    found = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(found)
+
+
+def ceilings() -> dict[str, float]:
+    block = torch.randn(2**28, device="cuda")
+    copy = torch.empty_like(block)
+    found = {"copy, TB/s": 2 * block.nbytes / seconds(lambda: copy.copy_(block)) / 1e12}
+    matrix = torch.randn(8192, 8192, device="cuda")
+    for name, allowed in (("float32", False), ("TF32", True)):
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        found[f"product, {name}, TFLOP/s"] = 2 * 8192**3 / seconds(lambda: matrix @ matrix) / 1e12
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return found
+
+
+def operations(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
+    """For one example: forward, and forward and backward. Nothing asks for the slopes of the first layer's input."""
+    products: list[int] = []
+
+    def count(layer: nn.Module, _: Any, out: torch.Tensor) -> None:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            products.append(out[0].numel() * layer.weight[0].numel())
+
+    for layer in module:  # type: ignore[attr-defined]
+        layer.register_forward_hook(count)
+    module(torch.zeros(1, *shape))
+    return 2 * sum(products), 2 * (3 * sum(products) - products[0])
+
+
+def made_up(shape: tuple[int, ...]) -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((70_000, *shape), dtype=np.float32)
+    y = rng.integers(0, 10, len(x))
+    return Dataset("made up", x[:60_000], y[:60_000], x[60_000:], y[60_000:], 10)
+
+
+def measure(name: str) -> list[dict[str, Any]]:
+    shape, rows = SHAPES[name], []
+    dataset, module = made_up(shape), lenet(shape, 10)
+    engine = Engine(StackedModel.of(module), dataset, "cuda")
+    forward, both = operations(module, shape)
+    rng = np.random.default_rng(0)
+    for lanes in LANES:
+        models = lanes * COHORT
+        weights = 0.05 * torch.randn(models, engine.model.parameters, device="cuda")
+        batches = rng.integers(0, 60_000, (models, STEPS, BATCH))
+        examples = rng.integers(0, 60_000, (models, EXAMPLES))
+        torch.cuda.reset_peak_memory_stats()
+        train = seconds(lambda w=weights, b=batches: engine.train(w, b, Sgd(lr=0.01)))  # type: ignore[misc]
+        losses = seconds(lambda w=weights, e=examples: engine.losses(w, e))  # type: ignore[misc]
+        row: dict[str, Any] = {"data": name, "lanes": lanes, "step_seconds": train / STEPS, "losses_seconds": losses}
+        row["train_tflops"] = both * models * STEPS * BATCH / train / 1e12
+        row["losses_tflops"] = forward * models * EXAMPLES / losses / 1e12
+        row["peak_bytes"] = torch.cuda.max_memory_allocated()
+        rows.append(row)
+        print(
+            f"{name:9} {lanes:4} lanes: a step {1e3 * train / STEPS:6.2f} ms, {row['train_tflops']:5.1f} TFLOP/s; "
+            f"losses {1e3 * losses:6.2f} ms, {row['losses_tflops']:5.1f} TFLOP/s; {row['peak_bytes'] / 2**30:.1f} GiB"
+        )
+    return rows
+
+
+def one_lane(selector: str) -> float:
+    """Seconds of 70 rounds of one lane, as in the paper's setting of MNIST, evaluated every ten."""
+    shape = ["rounds=70", "clients=100", "per_round=10", "seeds=[0]", "evaluate_every=10", "data={partition='iid'}"]
+    config = Config.load(None, [*shape, "train={steps=20, lr=0.005}", f"selectors={{{selector}={{}}}}"])
+    federation = Federation(config, made_up(SHAPES["MNIST"]), device="cuda")
+    start = time.perf_counter()
+    for _ in range(70):
+        federation.play()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu.json")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("PyTorch finds no GPU here")
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
+    found |= {"triton": triton.__version__, "ceilings": ceilings()}
+    print(", ".join(f"{name} {value:.1f}" for name, value in found["ceilings"].items()))
+    found["rows"] = [row for name in SHAPES for row in measure(name)]
+    found["one_lane_seconds"] = {name: one_lane(name) for name in ("uniform", "rota", "subtrunc")}
+    print("70 rounds of one lane:", ", ".join(f"{k} {v:.1f} s" for k, v in found["one_lane_seconds"].items()))
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Kernels for GPUs against PyTorch; where there is no GPU they are run by Triton's interpreter."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.nn.functional import conv2d, max_pool2d
+
+pytest.importorskip("triton", reason="Triton is not installed, which is there where CUDA is")
+
+from equifl.sim.fused import convolve_and_pool
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def _on_device() -> Iterator[None]:
+    with torch.device(DEVICE):
+        yield
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "high", "wide", "kernel", "padding"),
+    [
+        (1, 6, 10, 10, (5, 5), (0, 0)),  # LeNet's first
+        (6, 16, 6, 6, (5, 5), (0, 0)),  # and second
+        (3, 9, 7, 10, (3, 3), (1, 1)),  # sides that are not even, more channels than a program takes
+        (2, 3, 6, 5, (4, 2), (0, 1)),
+        (2, 1, 4, 4, (1, 1), (0, 0)),
+    ],
+)
+def test_the_same_numbers_and_slopes_as_pytorch(
+    relu: bool,
+    inputs: int,
+    outputs: int,
+    high: int,
+    wide: int,
+    kernel: tuple[int, int],
+    padding: tuple[int, int],
+) -> None:
+    torch.manual_seed(0)
+    models, images = 2, 3
+    x = torch.randn(models, images, inputs, high, wide, requires_grad=True)
+    size = outputs * inputs * kernel[0] * kernel[1]
+    row = torch.randn(models, size + outputs + 5, requires_grad=True)  # weights lie within longer rows
+    weight, bias = row[:, 2 : 2 + size].view(models, outputs, inputs, *kernel), row[:, 3 + size : 3 + size + outputs]
+    found = convolve_and_pool(x, weight, bias, padding=padding, relu=relu)
+    each = [max_pool2d(conv2d(*one, padding=padding), 2) for one in zip(x, weight, bias, strict=True)]
+    expected = torch.stack(each).relu() if relu else torch.stack(each)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    slope = torch.randn_like(expected)
+    for got, wanted in zip(*(torch.autograd.grad(y, [x, row], slope) for y in (found, expected)), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-4)
+    with torch.no_grad():
+        assert torch.equal(convolve_and_pool(x, weight, bias, padding=padding, relu=relu), found)
+
+
+def test_models_may_share_images_and_weights() -> None:
+    x = torch.randn(1, 2, 1, 6, 6)
+    weight, bias = torch.randn(1, 2, 1, 3, 3), torch.randn(1, 2)
+    shared = convolve_and_pool(
+        x.expand(3, -1, -1, -1, -1),
+        weight.expand(3, -1, -1, -1, -1),
+        bias.expand(3, -1),
+        padding=(0, 0),
+        relu=True,
+    )
+    alone = convolve_and_pool(x, weight, bias, padding=(0, 0), relu=True)
+    assert torch.equal(shared, alone.expand_as(shared))
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    x = torch.zeros(1, 1, 1, 4, 4)
+    x[0, 0, 0, 1, 1] = torch.nan
+    y = convolve_and_pool(x, torch.ones(1, 1, 1, 1, 1), torch.zeros(1, 1), padding=(0, 0), relu=True)
+    assert y.isnan().tolist() == [[[[[True, False], [False, False]]]]]

@@ -1,0 +1,93 @@
+"""What only a GPU can show; without one these tests are skipped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from equifl.config import Config
+from equifl.sim import models
+from equifl.sim.data import Dataset
+from equifl.sim.engine import Engine, Sgd
+from equifl.sim.federation import Federation
+from equifl.sim.models import StackedModel, lenet
+from equifl.sim.recorded import RecordedStep
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
+
+
+def made_up(shape: tuple[int, ...], examples: int = 600) -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((examples + 100, *shape), dtype=np.float32)
+    y = np.arange(examples + 100) % 10
+    return Dataset("made up", x[:examples], y[:examples], x[examples:], y[examples:], 10)
+
+
+def engine_of(shape: tuple[int, ...]) -> Engine:
+    return Engine(StackedModel.of(lenet(shape, 10)), made_up(shape), "cuda")
+
+
+def weights_for(engine: Engine, count: int) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(0)
+    return 0.05 * torch.randn(count, engine.model.parameters, device="cuda", generator=generator)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_our_kernel_and_patches_agree(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(shape)
+    weights, examples = weights_for(engine, 7), np.random.default_rng(1).integers(0, 600, (7, 50))
+    examples[2, 20:] = -1
+    losses, gradients = engine.gradients(weights, examples)
+    monkeypatch.setattr(models, "_fusible", lambda *_: False)
+    by_patches, slopes = engine.gradients(weights, examples)
+    torch.testing.assert_close(losses, by_patches, rtol=1e-5, atol=1e-6)
+    assert torch.linalg.norm(gradients - slopes) < 1e-5 * torch.linalg.norm(slopes)
+
+
+@pytest.mark.parametrize("sgd", [Sgd(lr=0.1, steps=4), Sgd(lr=0.1, steps=4, momentum=0.9, weight_decay=0.1)])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_recorded_step_is_the_step(sgd: Sgd, ragged: bool) -> None:
+    engine = engine_of((1, 28, 28))
+    weights, examples = weights_for(engine, 6), np.random.default_rng(1).integers(0, 600, (6, 4, 32))
+    if ragged:
+        examples[1, 2:] = -1
+    first, second, third = (engine.train(weights, examples, sgd) for _ in range(3))  # recorded at the second
+    assert any(isinstance(step, RecordedStep) for step in engine._steps.values())
+    for again in (second, third):
+        for part in ("weights", "last_loss", "steps"):
+            assert torch.equal(getattr(again, part), getattr(first, part))
+
+
+def test_a_run_stays_within_its_memory() -> None:
+    overrides = ["rounds=3", "clients=60", "per_round=20", "evaluate_every=1", "train.lr=0.05", "seeds=[0,1,2,3]"]
+    config = Config.load(None, [*overrides, "data={partition='iid'}", "selectors={rota={}, subtrunc={}, uniform={}}"])
+    dataset = made_up((1, 28, 28), 6000)
+    limit = 2**30
+    records = []
+    for bounded in (config, replace(config, memory_limit=limit)):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        federation = Federation(bounded, dataset, device="cuda")
+        records.append([federation.play() for _ in range(3)])
+        del federation
+    assert torch.cuda.max_memory_allocated() < limit
+    accuracies = [[row["accuracy"] for rows in run for row in rows] for run in records]
+    np.testing.assert_allclose(accuracies[0], accuracies[1], atol=2.0)
+    with pytest.raises(ValueError, match="memory_limit: 1000 is not allowed"):
+        Federation(replace(config, memory_limit=1000), dataset, device="cuda")
+
+
+@pytest.mark.parametrize("selector", ["uniform", "rota"])
+def test_a_gpu_plays_the_rounds_of_a_cpu(selector: str) -> None:
+    overrides = ["rounds=4", "clients=20", "evaluate_every=2", "seeds=[3]", f"selectors={{{selector}={{}}}}"]
+    config = Config.load(None, [*overrides, "data={partition='iid'}"])
+    runs = [Federation(config, made_up((1, 28, 28)), device=device, engine="general") for device in ("cpu", "cuda")]
+    for _ in range(4):
+        on_cpu, on_gpu = (run.play()[0] for run in runs)
+        assert on_cpu["cohort"] == on_gpu["cohort"]
+        assert on_cpu["local_loss"] == pytest.approx(on_gpu["local_loss"], rel=1e-4)
+    apart = torch.linalg.norm(runs[0].models - runs[1].models.cpu()) / torch.linalg.norm(runs[0].models)
+    assert apart < 0.01  # a number that is largest by a rounding error sends its slope elsewhere
