@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from drawing import Panel, draw
-from scale import fill_in
+from pages import fill_in
 
 from equifl.config import Config
 from equifl.sim.data import Dataset

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 from drawing import Panel, draw
+from pages import fill_in
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED, LENGTH = 0, 256
@@ -242,16 +243,6 @@ def small_tables(rows: list[dict[str, Any]]) -> str:
         memory = f"{row['bytes of data'] / 2**30:.2f} GiB | {row['bytes'] / 2**30:.2f} GiB"
         lines.append(f"| {row['n']:,} | {row['name']} | {times} | {memory} |")
     return "\n".join(lines)
-
-
-def fill_in(page: Path, tables: dict[str, str]) -> None:
-    """Put each table between its two marks."""
-    text = page.read_text()
-    for name, content in tables.items():
-        mark = f"<!-- {name} -->"
-        before, _, after = text.split(mark)
-        text = f"{before}{mark}\n{content}\n{mark}{after}"
-    page.write_text(text)
 
 
 def figure(rows: list[dict[str, Any]]) -> str:

@@ -1,7 +1,8 @@
-"""Flower's simulation, by `run_simulation`: two actors, a core each, PyTorch with one thread in each.
+"""Flower's simulation: as many actors as cores, PyTorch with one thread in each.
 
-More threads or actors than cores were slower. Model and data stay in the actor between rounds, the replies carry what
-FedAvg needs and no more, and nobody evaluates. All clients have as many examples, so FedAvg's mean is the plain one.
+By `run_simulation`, which Flower would have replaced by its command line, but which starts nothing beside Ray. Model
+and data stay in the actor between rounds, the replies carry what FedAvg needs and the number of steps, and nobody
+evaluates. All clients have as many examples, so FedAvg's mean is the plain one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
@@ -53,7 +54,9 @@ class Timed(FedAvg):
     """FedAvg, the end of its rounds, and the steps its clients took."""
 
     def __init__(self) -> None:
-        super().__init__(fraction_train=COHORT / CLIENTS, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
+        share = COHORT / CLIENTS  # of the nodes there are, so at least ten, while they are still coming
+        nodes = {"min_train_nodes": COHORT, "min_available_nodes": CLIENTS}
+        super().__init__(fraction_train=share, fraction_evaluate=0.0, **nodes)
         self.watch, self.steps = Stopwatch(), 0
 
     def aggregate_train(self, server_round: int, replies: Any) -> Any:
@@ -71,8 +74,6 @@ def run(course: Course) -> dict[str, Any]:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        from flwr.app import ConfigRecord
-
         config = ConfigRecord({"folder": course.folder, "taken": course.taken})
         initial = ArrayRecord(module.state_dict())
         done = strategy.start(grid, initial, num_rounds=1 + course.rounds, train_config=config, timeout=120)
