@@ -55,7 +55,7 @@ class Timed(FedAvg):
 
     def __init__(self) -> None:
         share = COHORT / CLIENTS  # of the nodes there are, so at least ten, while they are still coming
-        nodes = {"min_train_nodes": COHORT, "min_available_nodes": CLIENTS}
+        nodes: Any = {"min_train_nodes": COHORT, "min_available_nodes": CLIENTS}
         super().__init__(fraction_train=share, fraction_evaluate=0.0, **nodes)
         self.watch, self.steps = Stopwatch(), 0
 
