@@ -24,10 +24,11 @@ def results(name: str) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     return found
 
 
-def test_the_page_shows_the_race_as_it_was_measured() -> None:
+def test_the_pages_show_the_race_as_it_was_measured() -> None:
     found = results("simulation.json")
-    page = (ROOT / "docs" / "performance.md").read_text()
-    assert simulation.table(found["rows"], found["failed"]) in page
+    rows, failed = found["rows"], found["failed"]
+    assert simulation.tables(rows, failed) in (ROOT / "docs" / "performance.md").read_text()
+    assert simulation.table("A", rows["A"], failed["A"]) in (ROOT / "README.md").read_text()
 
 
 def test_the_page_shows_the_growth_as_it_was_measured() -> None:
