@@ -1,14 +1,14 @@
 """How the cost of a round grows: rounds a second against the cohort, the clients, the local steps and the lanes.
 
-    make bench-growth                       # or: python benchmarks/growth.py [--quick] [--out FILE]
+    make bench-growth                       # or: python benchmarks/growth.py [--quick] [--only AXIS ...]
 
 From 100 clients, 10 a round, 10 steps of batch 32 and one lane, one of these grows at a time: k, the cohort; N, the
 clients; E, the steps; lanes, seeds that run together. Lines: the fast engine and the general one, each with a selector
 that needs no signals, and the fast one with Rota, which needs updates. LeNet on made-up images: 28x28, 600 a client;
 where N grows 8x8, 32 a client, so that 100,000 clients fit into memory, and Rota gets sketches of 256 numbers. A point
 is the median of some rounds after the first. Beside each line the power of x with which its seconds a round grow
-from the last point but one to the last: 1 is a straight line. The figure and the table of docs/performance.md are
-written from it.
+over the last four points: 1 is a straight line. `--only` measures some axes again; the others stay as they are in the
+file. The figure and the table of docs/performance.md are written from it.
 """
 
 from __future__ import annotations
@@ -70,18 +70,19 @@ def seconds_a_round(axis: str, value: int, line: str, dataset: Dataset) -> float
     return statistics.median(taken)
 
 
-def measure(quick: bool) -> Iterator[tuple[str, str, int, float]]:
+def measure(axes: list[str], quick: bool) -> Iterator[tuple[str, str, int, float]]:
     """Axis, line, x, rounds a second."""
-    for axis, values in AXES.items():
-        for value in values[:: 3 if quick else 1]:
+    for axis in axes:
+        for value in AXES[axis][:: 3 if quick else 1]:
             dataset = made_up(axis, value if axis == "N" else 100)
             for line in LINES:
                 yield axis, line, value, 1 / seconds_a_round(axis, value, line, dataset)
 
 
 def power(points: dict[float, float]) -> float:
-    (a, slow), (b, fast) = sorted(points.items())[-2:]
-    return -math.log(fast / slow) / math.log(b / a)
+    """Seconds a round grow as x to this: a straight line through the last four points, on logarithmic axes."""
+    x, rate = np.log(sorted(points.items())[-4:]).T
+    return -float(np.polyfit(x, rate, 1)[0])
 
 
 def figure(found: Table) -> str:
@@ -108,13 +109,22 @@ def table(found: Table) -> str:
     return "\n".join(rows).strip()
 
 
+def read(file: Path) -> Table:
+    """What is in a file of results; JSON's keys are text."""
+    rates = json.loads(file.read_text())["rounds_per_second"]
+    return {a: {line: {int(x): r for x, r in points.items()} for line, points in b.items()} for a, b in rates.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer points; printed only")
+    parser.add_argument("--only", nargs="+", choices=AXES, default=list(AXES))
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "growth.json")
     options = parser.parse_args()
-    found: Table = {axis: {line: {} for line in LINES} for axis in AXES}
-    for axis, line, value, rate in measure(options.quick):
+    before = read(options.out) if options.out.exists() and not options.quick else {}
+    new: Table = {axis: {line: {} for line in LINES} for axis in options.only}
+    found = {axis: (before | new)[axis] for axis in AXES if axis in before | new}
+    for axis, line, value, rate in measure(options.only, options.quick):
         found[axis][line][value] = rate
         print(f"{axis:6} {value:8,} {line:12} {rate:10.3f} rounds/s", flush=True)
     print(table(found))
