@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test format bench-selection bench-simulation bench-flower bench-scale clean
+.PHONY: run test format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -27,6 +27,9 @@ bench-selection: $(VENV)-bench/installed
 bench-simulation: $(VENV)/installed
 	$(BIN)/python benchmarks/simulation.py
 
+bench-growth: $(VENV)/installed
+	$(BIN)/python benchmarks/growth.py
+
 bench-scale: $(VENV)/installed $(VENV)-bench/installed
 	$(BIN)/python benchmarks/scale.py --peers $(VENV)-bench/bin/python
 
@@ -42,4 +45,4 @@ $(VENV)-bench/installed: EXTRAS := bench
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,12 +15,13 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import triton
+from pages import fill_in
 from torch import nn
 
 from equifl.config import Config
@@ -118,6 +119,27 @@ def one_lane(selector: str) -> float:
     return time.perf_counter() - start
 
 
+def table(found: dict[str, Any]) -> str:
+    """For docs/performance.md."""
+    best = found["ceilings"]["product, float32, TFLOP/s"]
+    lines = [
+        "| | lanes | a step | TFLOP/s | of the product's | losses | TFLOP/s | of the product's | memory |",
+        9 * "|---" + "|",
+    ]
+    for row in found["rows"]:
+        train, losses = row["train_tflops"], row["losses_tflops"]
+        cells = [
+            row["data"],
+            row["lanes"],
+            f"{1e3 * row['step_seconds']:.2f} ms",
+            f"{train:.1f}",
+            f"{train / best:.0%}",
+        ]
+        cells += [f"{1e3 * row['losses_seconds']:.1f} ms", f"{losses:.1f}", f"{losses / best:.0%}"]
+        lines.append("| " + " | ".join(map(str, [*cells, f"{row['peak_bytes'] / 2**30:.1f} GiB"])) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu.json")
@@ -125,12 +147,13 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("PyTorch finds no GPU here")
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
-    found |= {"triton": triton.__version__, "ceilings": ceilings()}
+    found |= {"triton": version("triton"), "ceilings": ceilings()}
     print(", ".join(f"{name} {value:.1f}" for name, value in found["ceilings"].items()))
     found["rows"] = [row for name in SHAPES for row in measure(name)]
     found["one_lane_seconds"] = {name: one_lane(name) for name in ("uniform", "rota", "subtrunc")}
     print("70 rounds of one lane:", ", ".join(f"{k} {v:.1f} s" for k, v in found["one_lane_seconds"].items()))
     options.out.write_text(json.dumps(found, indent=1) + "\n")
+    fill_in(Path(__file__).parents[1] / "docs" / "performance.md", {"gpu": table(found)})
     print(f"written to {options.out}")
 
 

@@ -1,12 +1,18 @@
-"""Rounds a second: our two engines beside a plain PyTorch loop over clients, on the same work, in one run.
+"""Rounds a second: our two engines, a plain PyTorch loop, and four simulators of others, on the same work, in one run.
 
-    make bench-simulation                # or: python benchmarks/simulation.py [--quick] [--repeats 5] [--cifar]
+    make bench-simulation         # or: python benchmarks/simulation.py [--quick] [--repeats 3] [--only NAME ...]
 
-The work: 100 clients x 600 examples of MNIST's shape, LeNet 28x28, 10 clients a round, 10 steps of batch 32, plain
-mean. Each contender runs in a process of its own, in turns, on all cores it is given: the loop with PyTorch's threads,
-ours with its own. Printed: the median over processes of rounds a second (each the median of its rounds), seconds from
-the start of the process to the end of its first round, seconds for the losses and gradients of all 100 clients at one
-model, and for the losses alone, and the peak of its memory. What the fast engine compiles is in its cache before.
+The work: 100 clients x 600 examples of MNIST's shape, LeNet 28x28, 10 clients a round, plain SGD and plain mean;
+(A) 10 steps of batch 32, (B) one epoch of batch 32. What each contender does is in `benchmarks/race/`; those of others
+have environments of their own, which this script makes. Each runs in processes of its own, in turns, on all cores it
+is given, with the settings that suit it best. It counts the steps of its optimiser, and its model is judged before and
+after: who did not do the work has no row, but is named with what went wrong.
+
+Printed: the median over repeats of rounds a second (each the median of its rounds, the first one not among them) and
+their spread; seconds from the start of the process to the end of its first round; the peak of the memory of all its
+processes, from a run of its own, because looking costs time; how many times its rounds a second our engines make;
+and for ours and the loop the seconds for the gradients, with losses, of all 100 clients at one model, and for their
+losses alone. What the fast engine compiles is in its cache before.
 """
 
 from __future__ import annotations
@@ -15,160 +21,180 @@ import argparse
 import json
 import os
 import platform
-import resource
+import signal
 import statistics
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Work = Callable[[], Any]
+from pages import fill_in
+from race.course import STEPS, Course, write_data
+from race.environments import ROOT, python_of
+from race.memory import Peak
 
-CLIENTS, EXAMPLES, COHORT, STEPS, BATCH = 100, 600, 10, 10, 32
-CONTENDERS = ["fast", "general", "plain loop"]
-SHAPES = {False: (1, 28, 28), True: (3, 32, 32)}
-
-
-def made_up(cifar: bool) -> Any:
-    import numpy as np
-
-    from equifl.sim.data import Dataset
-
-    rng = np.random.default_rng(0)
-    n = CLIENTS * EXAMPLES
-    x = rng.standard_normal((n + 10_000, *SHAPES[cifar]), dtype=np.float32)
-    y = rng.integers(0, 10, n + 10_000)
-    return Dataset("made up", x[:n], y[:n], x[n:], y[n:], 10)
+LIMIT = 300  # seconds a run may take
 
 
-def ours(engine: str, cifar: bool) -> tuple[Work, Work, Work]:
-    """A round; gradients of everyone; losses of everyone."""
-    import numpy as np
+@dataclass(frozen=True)
+class Contender:
+    """A module of `race`, a variant of it, and its environment; none is the one this runs in."""
 
-    from equifl.config import Config
-    from equifl.sim.federation import Federation
-
-    never = 10**6  # evaluated: the loop is not either
-    shape = [f"rounds={never}", f"clients={CLIENTS}", f"per_round={COHORT}", "seeds=[0]", f"evaluate_every={never}"]
-    work = [
-        f"train={{steps={STEPS}, batch_size={BATCH}, lr=0.01}}",
-        "data={partition='iid'}",
-        "selectors={uniform={}}",
-        f"engine={engine}",
-    ]
-    federation = Federation(Config.load(None, shape + work), made_up(cifar), device="cpu")
-    everyone = np.arange(CLIENTS * EXAMPLES).reshape(CLIENTS, EXAMPLES)
-    model = federation.models[0].expand(CLIENTS, -1)
-    engine_ = federation.engine
-    return federation.play, lambda: engine_.gradients(model, everyone), lambda: engine_.losses(model, everyone)
+    module: str
+    variant: str = ""
+    environment: str = ""
 
 
-def loop(cifar: bool) -> tuple[Work, Work, Work]:
-    """The same, one client after another."""
-    import numpy as np
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    from equifl.sim.engine import Sgd
-    from equifl.sim.models import lenet
-    from equifl.sim.reference import Reference
-
-    loop = Reference(lenet(SHAPES[cifar], 10), made_up(cifar))
-    sgd = Sgd(lr=0.01, batch_size=BATCH, steps=STEPS)
-    rng = np.random.default_rng(0)
-    model = torch.nn.utils.parameters_to_vector(loop.module.parameters()).detach()
-    everyone = np.arange(CLIENTS * EXAMPLES).reshape(CLIENTS, EXAMPLES)
-
-    def play() -> None:
-        nonlocal model
-        cohort = rng.choice(CLIENTS, COHORT, replace=False)
-        trained = [loop.train(model, sgd.batches(EXAMPLES, rng) + EXAMPLES * client, sgd)[0] for client in cohort]
-        model = torch.stack(trained).mean(dim=0)
-
-    @torch.no_grad()
-    def losses() -> list[float]:
-        return [float(cross_entropy(loop.module(loop.x_train[mine]), loop.y_train[mine])) for mine in everyone]
-
-    return play, lambda: [loop.gradient(model, mine) for mine in everyone], losses
+CONTENDERS = {
+    "fast": Contender("ours", "fast"),
+    "general": Contender("ours", "general"),
+    "plain loop": Contender("loop"),
+    "Flower": Contender("flower", environment="flower"),
+    "pfl, one process": Contender("pfl", "1", "pfl"),
+    "pfl, two processes": Contender("pfl", "2", "pfl"),
+    "FedLab": Contender("fedlab", environment="fedlab"),
+    "FedJAX": Contender("fedjax", environment="fedjax"),
+}
+OURS = ("fast", "general")
+Row = dict[str, Any]
 
 
-def timed(work: Work) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def run(name: str, work: str, rounds: int, folder: str, *, look: bool = False) -> Row:
+    """What a contender reports; with `look`, the peak of its memory too. RuntimeError says why there is nothing."""
+    contender = CONTENDERS[name]
+    python = python_of(contender.environment)
+    course = Course(work, rounds, folder, time.time(), contender.variant)
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "benchmarks")))
+    quiet = {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore", "FLWR_TELEMETRY_ENABLED": "0"}
+    command = [python, "-m", "race", contender.module, json.dumps(vars(course))]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | quiet,
+        start_new_session=True,
+    )
+    peak = Peak(process.pid)
+    if look:
+        peak.start()
+    try:
+        output, errors = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise RuntimeError(f"not finished after {LIMIT} s") from None
+    finally:
+        peak.over.set()
+    if process.returncode:
+        raise RuntimeError((errors.strip().splitlines() or ["no word"])[-1])
+    found: Row = json.loads(output.splitlines()[-1])
+    return found | ({"peak_bytes": peak.bytes} if look else {})
 
 
-def child(name: str, rounds: int, cifar: bool, started: float) -> None:
-    play, gradients, losses = loop(cifar) if name == "plain loop" else ours(name, cifar)
-    play()
-    first_after = time.time() - started
-    seconds = [timed(play) for _ in range(rounds)]
-    result = {
-        "rounds_per_second": 1 / statistics.median(seconds),
-        "first_round_after": first_after,
-        "gradients": min(timed(gradients) for _ in range(2)),
-        "losses": min(timed(losses) for _ in range(2)),
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
-    print(json.dumps(result))
+def summary(runs: list[Row], looked: Row) -> Row:
+    rates = [1 / statistics.median(found["seconds"]) for found in runs]
+    row = {"rounds_per_second": statistics.median(rates), "slowest": min(rates), "fastest": max(rates)}
+    for key in ("first_round_after", "gradients", "losses_only"):
+        if key in runs[0]:
+            row[key] = statistics.median(found[key] for found in runs)
+    row["peak_bytes"] = looked["peak_bytes"]
+    return row | {key: runs[0][key] for key in ("steps_a_round", "losses", "versions")}
 
 
-def run(name: str, rounds: int, cifar: bool) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", name, str(rounds), str(time.time()), *["--cifar"] * cifar]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def measure(names: list[str], work: str, repeats: int, rounds: int, folder: str) -> tuple[dict[str, Row], Row]:
+    """A row for each that did the work, and why the others did not."""
+    looked, failed = {}, {}
+    for name in names:
+        try:
+            looked[name] = run(name, work, 2, folder, look=True)
+        except RuntimeError as error:
+            failed[name] = str(error)
+    runs: dict[str, list[Row]] = {name: [] for name in looked}
+    for _ in range(repeats):
+        for name in list(runs):
+            try:
+                runs[name].append(run(name, work, rounds, folder))
+            except RuntimeError as error:
+                failed[name] = str(error)
+                del runs[name]
+    return {name: summary(found, looked[name]) for name, found in runs.items()}, failed
 
 
-def print_rows(rows: dict[str, dict[str, float]]) -> None:
-    head = f"{'':12}{'rounds/s':>9} {'(spread)':>15}{'first after':>13}{'gradients':>11}{'losses':>9}{'memory':>10}"
-    print(head + "   times the plain loop's rounds, gradients, losses")
-    loop = rows["plain loop"]
+def show(work: str, rows: dict[str, Row], failed: Row) -> None:
+    print(f"\n({work}) {STEPS[work]} steps a client")
+    head = f"{'':20}{'rounds/s':>9} {'(spread)':>15}{'first after':>13}{'memory':>11}{'loss':>14}"
+    print(head + "".join(f"{ours + ' is':>13}" for ours in OURS if ours in rows))
     for name, row in rows.items():
         spread = f"({row['slowest']:.2f} - {row['fastest']:.2f})"
-        times = (
-            row["rounds_per_second"] / loop["rounds_per_second"],
-            *(loop[k] / row[k] for k in ("gradients", "losses")),
-        )
-        print(
-            f"{name:12}{row['rounds_per_second']:9.2f} {spread:>15}{row['first_round_after']:11.1f} s"
-            f"{row['gradients']:9.2f} s{row['losses']:7.2f} s{row['peak_bytes'] / 2**20:6.0f} MiB"
-            f"   {'  '.join(f'{ratio:.2f}' for ratio in times)}"
-        )
+        loss = "{:.2f} - {:.2f}".format(*row["losses"])
+        line = f"{name:20}{row['rounds_per_second']:9.2f} {spread:>15}{row['first_round_after']:11.1f} s"
+        line += f"{row['peak_bytes'] / 2**20:7.0f} MiB{loss:>14}"
+        row["times"] = {o: rows[o]["rounds_per_second"] / row["rounds_per_second"] for o in OURS if o in rows}
+        print(line + "".join(f"{ratio:11.2f} x" for ratio in row["times"].values()))
+    for name, why in failed.items():
+        print(f"{name:20} failed: {why}")
+    for name, row in rows.items():
+        if "gradients" in row:
+            print(f"{name:20} gradients of all {row['gradients']:.2f} s, losses alone {row['losses_only']:.2f} s")
+
+
+def table(work: str, rows: dict[str, Row], failed: Row) -> str:
+    """One work, for README.md; who did not run is named too."""
+    head = f"({work}) {STEPS[work]} steps | rounds/s | spread | fast is | general is | first round after | memory"
+    lines = [f"| {head} |", "|---|" + "---:|" * 6]
+    for name, row in rows.items():
+        rate, spread = f"{row['rounds_per_second']:.2f}", f"{row['slowest']:.2f} - {row['fastest']:.2f}"
+        times = (f"{row['times'][ours]:.1f} x" for ours in OURS)
+        rest = f"{row['first_round_after']:.1f} s | {row['peak_bytes'] / 2**20:,.0f} MiB"
+        lines.append(f"| {name} | {rate} | {spread} | {' | '.join(times)} | {rest} |")
+    lines += [f"| {name} | failed: {why} | | | | | |" for name, why in failed.items()]
+    return "\n".join(lines)
+
+
+def tables(rows: dict[str, dict[str, Row]], failed: dict[str, Row]) -> str:
+    """All of it, for docs/performance.md."""
+    passes = ["| all 100 clients | gradients and losses | losses alone |", "|---|---:|---:|"]
+    for name, row in rows["A"].items():
+        if "gradients" in row:
+            passes.append(f"| {name} | {row['gradients']:.2f} s | {row['losses_only']:.2f} s |")
+    return "\n\n".join([*(table(work, rows[work], failed[work]) for work in rows), "\n".join(passes)])
+
+
+def processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    wide = [name for name in ("avx512f", "avx2") if name in found.get("flags", "").split()]
+    return " ".join([found.get("model name", platform.processor()), *wide[:1]])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="under a minute")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="few rounds, once; printed only")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, help="printed only", metavar="NAME")
+    parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--cifar", action="store_true", help="LeNet on CIFAR-10's shape; printed only")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "simulation.json")
-    parser.add_argument("--cifar", action="store_true", help="LeNet on CIFAR-10's shape, printed only")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        name, rounds, started = options.child
-        child(name, int(rounds), options.cifar, float(started))
-        return
-    run("fast", 1, options.cifar)  # so that it is compiled
-    repeats, rounds = (2, 10) if options.quick else (options.repeats, 20)
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
-    for _ in range(repeats):
-        for name in CONTENDERS:
-            runs[name].append(run(name, rounds, options.cifar))
-    rows = {}
-    for name, found in runs.items():
-        rates = [run["rounds_per_second"] for run in found]
-        rows[name] = {key: statistics.median(run[key] for run in found) for key in found[0]}
-        rows[name] |= {"slowest": min(rates), "fastest": max(rates)}
-    print_rows(rows)
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
-    if not (options.quick or options.cifar):
-        result = {"command": "make bench-simulation", "machine": machine, "rows": rows}
+    names = options.only or list(CONTENDERS)
+    rows, failed = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(Path(folder), (3, 32, 32) if options.cifar else (1, 28, 28))
+        for work in options.works:
+            repeats, rounds = (1, 4) if options.quick else (options.repeats, 150 // STEPS[work])
+            rows[work], failed[work] = measure(names, work, repeats, rounds, folder)
+            show(work, rows[work], failed[work])
+    machine = {"cores": os.cpu_count(), "processor": processor(), "system": platform.system()}
+    if not (options.quick or options.cifar or options.only or len(rows) < len(STEPS)):
+        result = {"command": "make bench-simulation", "machine": machine, "rows": rows, "failed": failed}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"written to {options.out}")
+        fill_in(ROOT / "docs" / "performance.md", {"race": tables(rows, failed)})
+        fill_in(ROOT / "README.md", {"race": table("A", rows["A"], failed["A"])})
+        print(f"\nwritten to {options.out}, README.md and docs/performance.md")
 
 
 if __name__ == "__main__":
