@@ -13,7 +13,7 @@ from equifl.config import Config, make_selector
 from equifl.selectors.rules import needs
 from equifl.signals import Ints
 
-_OF_INFORMED = ("updates", "sketches")  # what the checkpoint has only of lanes whose selector looks at updates
+_OF_INFORMED = ("updates", "apart", "sketches")  # that the checkpoint has only of lanes that look at updates
 
 State = Mapping[str, NDArray[Any]]
 

@@ -97,10 +97,17 @@ class Clients:
         model = {key: decoded(array) for key, array in sent.items()}
         for reply in replies:
             node = reply.metadata.src_node_id
-            self.recognise(node, metrics_of(reply))
+            metrics = metrics_of(reply)
+            self.recognise(node, metrics)
             try:
                 news[node] = read_training(
-                    reply, model, loss=self._keys.loss, size=self._keys.size, needs=wanted, sketch=self._sketch
+                    reply,
+                    metrics,
+                    model,
+                    loss=self._keys.loss,
+                    size=self._keys.size,
+                    needs=wanted,
+                    sketch=self._sketch,
                 )
             except SetAsideError as error:
                 log.warning("equifl: round %d: %s is set aside: %s", round + 1, self._roster.named(node), error)
@@ -150,9 +157,10 @@ class Clients:
         aside: Counter[str] = Counter()
         for reply in replies:
             node = reply.metadata.src_node_id
-            self.recognise(node, metrics_of(reply))
+            metrics = metrics_of(reply)
+            self.recognise(node, metrics)
             try:
-                found[int(self.of([node])[0])] = read_evaluation(reply, self._keys.accuracy, self._keys.size)
+                found[int(self.of([node])[0])] = read_evaluation(metrics, self._keys.accuracy, self._keys.size)
             except SetAsideError as error:
                 aside[str(error)] += 1
         for reason, count in aside.items():

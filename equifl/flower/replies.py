@@ -45,6 +45,7 @@ def metrics_of(reply: Message) -> Mapping[str, Any]:
 
 def read_training(
     reply: Message,
+    metrics: Mapping[str, Any],
     sent: Mapping[str, NDArray[Any]],
     *,
     loss: str,
@@ -53,7 +54,6 @@ def read_training(
     sketch: CountSketch,
 ) -> TrainNews:
     """The news in a training reply to the model `sent`, of which the selector needs losses, updates or both."""
-    metrics = metrics_of(reply)
     arrays = {key: decoded(array) for record in reply.content.array_records.values() for key, array in record.items()}
     if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
         raise SetAsideError("its weights are not finite")
@@ -88,9 +88,8 @@ def _update(
     return update
 
 
-def read_evaluation(reply: Message, key: str, size: str) -> tuple[float, float]:
-    """The accuracy, from 0 to 1, in an evaluation reply, and the number of examples (1 if it is not said)."""
-    metrics = metrics_of(reply)
+def read_evaluation(metrics: Mapping[str, Any], key: str, size: str) -> tuple[float, float]:
+    """The accuracy, from 0 to 1, in the metrics of an evaluation, and the number of examples (1 if it is not said)."""
     accuracy = _number(metrics, key)
     if not 0 <= accuracy <= 1:
         raise SetAsideError(f"{key} is not from 0 to 1")

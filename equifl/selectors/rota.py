@@ -91,15 +91,16 @@ def _swap(inner: Floats, pull: Floats, labels: Ints, groups: int) -> None:
     along = np.asfortranarray(inner @ member)  # <u_i, s_g>
     along[:, 0] += pull
     squares = np.diagonal(inner)
+    apart = squares[:, None] + squares - 2 * inner  # |u_i - u_j|^2
     enough = 1e-9 * squares.sum()
+    own, weight = along[everyone, labels], counts[labels]  # <u_j, s> of j's own group, and whether that is one
     improved = True
     while improved:
         improved = False
         for i in everyone:
             g = labels[i]
-            apart = squares[i] + squares - 2 * inner[i]  # |u_i - u_j|^2
-            change = counts[g] * (2 * (along[:, g] - along[i, g]) + apart)
-            change += counts[labels] * (2 * (along[i, labels] - along[everyone, labels]) + apart)
+            change = counts[g] * (2 * (along[:, g] - along[i, g]) + apart[i])
+            change += weight * (2 * (along[i, labels] - own) + apart[i])
             change[labels == g] = 0.0
             j = int(np.argmin(change))
             if change[j] < -enough:
@@ -108,4 +109,5 @@ def _swap(inner: Floats, pull: Floats, labels: Ints, groups: int) -> None:
                 along[:, g] += step
                 along[:, h] -= step
                 labels[i], labels[j] = h, g
+                own, weight = along[everyone, labels], counts[labels]
                 improved = True

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from equifl.checks import require
-from equifl.signals import Bools, Floats, Ints
+from equifl.signals import Bools, Ints
 from equifl.sim.data import Dataset
 from equifl.sim.models import StackedModel
 from equifl.sim.recorded import RecordedStep, State, Step
@@ -244,30 +244,6 @@ class Engine:
     def _side_by_side(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
         parts = _chunks(models, max(5, self._budget // (self._example * batch)))
         return list(map(work, parts) if self._pool is None else self._pool.map(work, parts))
-
-
-@torch.no_grad()
-def distances(updates: Tensor) -> Floats:
-    """(R, N, N) Euclidean distances between the rows of each of R matrices (R, N, d); rows of nan stay nan.
-
-    `equifl.distances` for a stack, on the device that holds the updates: centred first, then by the Gram matrix, and
-    by direct difference where that has lost its digits.
-    """
-    all_heard = not bool(updates[:, :, 0].isnan().any())
-    centred = updates - (updates.mean(dim=1, keepdim=True) if all_heard else updates.nanmean(dim=1, keepdim=True))
-    gram = torch.bmm(centred, centred.transpose(1, 2))
-    squares = gram.diagonal(dim1=1, dim2=2)
-    sums = squares.unsqueeze(1) + squares.unsqueeze(2)
-    squared = (sums - 2 * gram).clamp_(min=0)
-    squared = torch.minimum(squared, squared.transpose(1, 2))  # rounded the same in both directions
-    squared.diagonal(dim1=1, dim2=2).mul_(0)  # and nan stays nan
-    lane, i, j = torch.nonzero((squared <= 1e-3 * sums).triu(diagonal=1), as_tuple=True)
-    for part in _chunks(len(lane), max(1, 2**24 // updates.shape[2])):
-        difference = updates[lane[part], i[part]] - updates[lane[part], j[part]]
-        direct = difference.square().sum(dim=1)
-        squared[lane[part], i[part], j[part]] = direct
-        squared[lane[part], j[part], i[part]] = direct
-    return torch.sqrt(squared).cpu().numpy()
 
 
 def _chunks(length: int, size: int) -> Iterator[slice]:

@@ -21,8 +21,9 @@ from equifl.metrics import fairness, participation, round_bytes
 from equifl.selectors.explanation import explanation
 from equifl.selectors.rules import require_cohort
 from equifl.signals import Floats, Ints
+from equifl.sim.apart import distances, renew
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine, Sgd, distances
+from equifl.sim.engine import Engine, Sgd
 from equifl.sim.engines import choose_engine
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, stack
 from equifl.sim.models import StackedModel, make_module
@@ -31,6 +32,7 @@ from equifl.sim.world import World
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
+_TENSORS = ("models", "updates", "apart", "recent")  # that the next round depends on
 _AT_A_TIME = 2**24  # numbers of clients' weights and examples, where everyone is asked
 
 
@@ -65,6 +67,7 @@ class Federation:
         whole = config.sketch is None
         size = (len(self._informed), config.clients, self.model.parameters) if whole else (0, 0, 0)
         self.updates = torch.full(size, torch.nan, device=self.engine.device)
+        self.apart = torch.full((*size[:2], size[1]), torch.nan, device=self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (lanes, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None and isinstance(self.engine, Engine):
@@ -94,7 +97,7 @@ class Federation:
         """Line 3: every lane's selector picks its cohort S_k."""
         cohorts, records = [], []
         whole = self._informed if self.config.sketch is None else []
-        apart = dict(zip(whole, distances(self.updates), strict=True)) if whole else {}
+        apart = dict(zip(whole, self.apart.cpu().numpy().copy(), strict=True)) if whole else {}
         for i, lane in enumerate(self.lanes):
             signals = lane.store.signals(round, available=lane.world.available(round))
             if i in apart:
@@ -235,6 +238,8 @@ class Federation:
         if self.config.sketch is None and len(rows):
             place = np.searchsorted(self._informed, owner[rows])
             self.updates[torch.from_numpy(place), torch.from_numpy(clients[rows])] = updates[rows]
+            lanes = np.unique(place)
+            renew(self.apart, self.updates, lanes.tolist(), [clients[rows][place == lane] for lane in lanes])
 
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         correct = self.engine.correct(self.recent.mean(dim=1))
@@ -274,13 +279,16 @@ class Federation:
         state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0] if key != "updates"}
         if self.config.sketch is not None and self._informed:
             state["sketches"] = np.stack([stores[i]["updates"] for i in self._informed])
-        state |= {name: getattr(self, name).cpu().numpy() for name in ("models", "updates", "recent")}
+        state |= {name: getattr(self, name).cpu().numpy() for name in _TENSORS}
         return state | {"rounds_played": np.array(self.rounds_played)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
         """Go on from what `state` gave; `cohorts` are those of each (selector, seed) so far, from the records."""
-        for name in ("models", "updates", "recent"):
-            setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
+        for name in _TENSORS:
+            if name in state:  # a checkpoint may be older than one of them
+                setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
+        if "apart" not in state:
+            self.apart = distances(self.updates)
         for i, lane in enumerate(self.lanes):
             stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
             if "sketches" in state and i in self._informed:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from equifl.distances import UpdateDistances
 from equifl.signals import Ints
+from equifl.sim.apart import distances, renew
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine, Sgd, distances
+from equifl.sim.engine import Engine, Sgd
 from equifl.sim.models import StackedModel, make_module
 from equifl.sim.reference import Reference
 
@@ -144,15 +145,30 @@ def test_distances_on_the_device_are_those_of_the_library(common: float, device:
     updates = (common * rng.normal(size=50) + rng.normal(size=(3, 8, 50))).astype(np.float32)
     updates[0, 1] = updates[0, 0]
     updates[0, 2] = updates[0, 0] + np.float32(1e-3)
-    found = distances(torch.from_numpy(updates).to(device))
+    found = distances(torch.from_numpy(updates).to(device)).cpu().numpy()
     for lane in range(3):
         np.testing.assert_allclose(found[lane], UpdateDistances(updates[lane]).matrix(), rtol=1e-3, atol=1e-4)
         assert (found[lane] == found[lane].T).all()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("heard", [[[1, 5], [0, 7]], [[3], []], [[2, 0, 6], [4]]])
+def test_distances_of_those_who_were_heard_are_renewed(heard: list[list[int]], device: str) -> None:
+    rng = np.random.default_rng(0)
+    updates = torch.from_numpy((100 + rng.normal(size=(2, 8, 300))).astype(np.float32)).to(device)
+    updates[1, 7] = torch.nan
+    apart = distances(updates)
+    for lane, ids in enumerate(heard):
+        updates[lane, ids] = torch.from_numpy((100 + rng.normal(size=(len(ids), 300))).astype(np.float32)).to(device)
+    lanes = [lane for lane, ids in enumerate(heard) if ids]
+    renew(apart, updates, lanes, [np.array(heard[lane]) for lane in lanes])
+    torch.testing.assert_close(apart, distances(updates), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert torch.equal(apart.nan_to_num(-1), apart.nan_to_num(-1).transpose(1, 2))
+
+
 def test_distances_of_those_never_heard_are_nan() -> None:
     updates: Any = np.random.default_rng(0).normal(size=(1, 4, 3)).astype(np.float32)
     updates[0, 2] = np.nan
-    found = distances(torch.from_numpy(updates))[0]
+    found = distances(torch.from_numpy(updates))[0].numpy()
     expected = np.isnan(updates[0, :, 0])
     assert np.array_equal(np.isnan(found), expected[:, None] | expected)

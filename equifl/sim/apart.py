@@ -1,0 +1,79 @@
+"""How far apart the clients of many lanes are, where their updates are: `equifl.distances` for a stack.
+
+Centred first, then by the Gram matrix, and by direct difference where that has lost its digits. A round changes the
+updates of a cohort only, so distances are kept, and those of the cohort computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equifl.signals import Ints
+
+_LOST = 1e-3  # of the sum of two squares: what is less has lost its digits to rounding
+_IN_CACHE = 2**20  # numbers that a CPU centres at a time
+_DIRECT = 2**24  # numbers that are subtracted at a time
+
+
+@torch.no_grad()
+def distances(updates: Tensor) -> Tensor:
+    """(R, N, N) Euclidean distances between the rows of each of R matrices (R, N, d); rows of nan stay nan."""
+    lanes, clients, _ = updates.shape
+    found = torch.full((lanes, clients, clients), torch.nan, device=updates.device)
+    if lanes:
+        renew(found, updates, range(lanes), [np.arange(clients)] * lanes)
+    return found
+
+
+@torch.no_grad()
+def renew(apart: Tensor, updates: Tensor, lanes: Sequence[int], heard: Sequence[Ints]) -> None:
+    """Put into `apart` (R, N, N), in place, the distances of the clients that these lanes heard."""
+    together = updates.is_cuda and len(lanes) == len(updates) and len({len(ids) for ids in heard}) == 1
+    if together:  # few large programs suit a GPU, and small ones the caches of a CPU
+        _renew(apart, updates, torch.from_numpy(np.stack(heard)).to(updates.device))
+        return
+    for lane, ids in zip(lanes, heard, strict=True):
+        one = slice(lane, lane + 1)
+        _renew(apart[one], updates[one], torch.from_numpy(ids[None]).to(updates.device))
+
+
+def _renew(apart: Tensor, updates: Tensor, who: Tensor) -> None:
+    """For (R, k) clients, as many of each lane."""
+    (lanes, k), (_, n, d) = who.shape, updates.shape
+    mine = updates if k == n else updates.gather(1, who.unsqueeze(2).expand(-1, -1, d))
+    who = torch.arange(n, device=who.device).expand(lanes, n) if k == n else who
+    centre = mine.nanmean(dim=1, keepdim=True)
+    gram = torch.zeros(lanes, k, n, device=updates.device)
+    squares = torch.zeros(lanes, n, device=updates.device)
+    for part in _columns(updates):
+        centred = updates[:, :, part] - centre[:, :, part]
+        own = centred if k == n else mine[:, :, part] - centre[:, :, part]
+        gram += torch.bmm(own, centred.transpose(1, 2))
+        squares += centred.square().sum(dim=2)
+    own_column, own_columns = who.unsqueeze(2), who.unsqueeze(1).expand(-1, k, -1)
+    sums = squares.gather(1, who).unsqueeze(2) + squares.unsqueeze(1)
+    squared = (sums - 2 * gram).clamp_(min=0)
+    among = squared.gather(2, own_columns)
+    squared.scatter_(2, own_columns, torch.minimum(among, among.transpose(1, 2)))  # rounded the same both ways
+    squared.scatter_(2, own_column, 0 * squared.gather(2, own_column))  # to oneself 0, but nan stays nan
+    lost = (squared <= _LOST * sums).scatter_(2, own_column, False)
+    lane, row, other = torch.nonzero(lost, as_tuple=True)
+    for start in range(0, len(lane), max(1, _DIRECT // d)):
+        some = slice(start, start + max(1, _DIRECT // d))
+        difference = mine[lane[some], row[some]] - updates[lane[some], other[some]]
+        squared[lane[some], row[some], other[some]] = difference.square().sum(dim=1)
+    found = torch.sqrt(squared)
+    apart.scatter_(1, who.unsqueeze(2).expand(-1, -1, n), found)
+    apart.scatter_(2, who.unsqueeze(1).expand(-1, n, -1), found.transpose(1, 2))
+
+
+def _columns(updates: Tensor) -> Iterator[slice]:
+    """All of them on a GPU; on a CPU so many at a time that they stay in its caches."""
+    lanes, n, d = updates.shape
+    step = d if updates.is_cuda else max(1, _IN_CACHE // (lanes * n))
+    for start in range(0, d, step):
+        yield slice(start, start + step)
