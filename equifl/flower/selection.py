@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from equifl.checks import integer, require
 from equifl.config import SELECTORS
+from equifl.distances import GIBIBYTE
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.evenness import evenness
 from equifl.flower.journal import Journal, model_of_state, model_to_state, options_of
@@ -46,7 +47,7 @@ class FairSelection(Strategy):
 
     Args:
         strategy: what configures and aggregates; it must take all nodes that it is shown (`fraction_train=1.0`).
-        selector: any of equifl's, or one of your own.
+        selector: any of equifl's, or one of your own. Where its `memory_limit` was left at 1 GiB, it is 128 MiB here.
         k: nodes to train with in each round.
         seed: of all random choices.
         identity: a metric, such as "partition-id", by which a client is known again when its node restarts.
@@ -87,7 +88,7 @@ class FairSelection(Strategy):
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
-        self.strategy, self.selector = strategy, selector
+        self.strategy, self.selector = strategy, _frugal(selector)
         self.k = integer("k", k, least=1)
         self.seed = integer("seed", seed, least=0)
         self.wait_for = self.k if wait_for is None else integer("wait_for", wait_for, least=1)
@@ -313,3 +314,12 @@ class FairSelection(Strategy):
     def _state(self, rounds_played: int) -> dict[str, Any]:
         model = {} if self.arrays is None else model_to_state(self.arrays)
         return {**self.clients.state(), **model, "rounds_played": np.array(rounds_played)}
+
+
+def _frugal(selector: Any) -> Any:
+    """With less memory for distances than by default: a server holds a model and what was replied besides."""
+    options = {field.name for field in fields(selector)} if type(selector) in SELECTORS.values() else set()
+    changed: dict[str, Any] = {"inner": _frugal(selector.inner)} if "inner" in options else {}
+    if "memory_limit" in options and selector.memory_limit == GIBIBYTE:
+        changed["memory_limit"] = GIBIBYTE // 8
+    return replace(selector, **changed) if changed else selector

@@ -580,3 +580,12 @@ def test_a_run_is_not_resumed_without_its_guard(tmp_path: Path) -> None:
     play(fair(Rota(), folder=tmp_path), grid_of(), 1)
     with pytest.raises(ValueError, match=r"flower\.guard: true there, false here"):
         fair(Rota(), folder=tmp_path, resume=True, guard=False)
+
+
+def test_distances_take_less_memory_than_by_default() -> None:
+    def limit(selector: Any) -> int:
+        chosen: Any = FairSelection(FedAvg(), selector, k=2).selector
+        return int(getattr(chosen, "inner", chosen).memory_limit)
+
+    assert limit(SubTrunc()) == limit(UnionFL()) == 2**27
+    assert limit(DivFL(memory_limit=2**31)) == 2**31

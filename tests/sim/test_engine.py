@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from equifl.distances import UpdateDistances
 from equifl.signals import Ints
+from equifl.sim import apart
 from equifl.sim.apart import distances, renew
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
@@ -157,13 +158,25 @@ def test_distances_of_those_who_were_heard_are_renewed(heard: list[list[int]], d
     rng = np.random.default_rng(0)
     updates = torch.from_numpy((100 + rng.normal(size=(2, 8, 300))).astype(np.float32)).to(device)
     updates[1, 7] = torch.nan
-    apart = distances(updates)
+    found = distances(updates)
     for lane, ids in enumerate(heard):
         updates[lane, ids] = torch.from_numpy((100 + rng.normal(size=(len(ids), 300))).astype(np.float32)).to(device)
     lanes = [lane for lane, ids in enumerate(heard) if ids]
-    renew(apart, updates, lanes, [np.array(heard[lane]) for lane in lanes])
-    torch.testing.assert_close(apart, distances(updates), rtol=1e-4, atol=1e-4, equal_nan=True)
-    assert torch.equal(apart.nan_to_num(-1), apart.nan_to_num(-1).transpose(1, 2))
+    renew(found, updates, lanes, [np.array(heard[lane]) for lane in lanes])
+    torch.testing.assert_close(found, distances(updates), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert torch.equal(found.nan_to_num(-1), found.nan_to_num(-1).transpose(1, 2))
+
+
+def test_lanes_together_are_lanes_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    updates = torch.from_numpy(rng.normal(size=(3, 9, 40)).astype(np.float32))
+    updates[1, 4] = updates[1, 2]  # no distance at all: by direct difference
+    who = np.array([[0, 8], [4, 2], [7, 1]])
+    together, alone = (torch.full((3, 9, 9), torch.nan) for _ in range(2))
+    apart._renew(together, updates, torch.from_numpy(who))
+    renew(alone, updates, range(3), list(who))
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert together[1, 4, 2] == 0
 
 
 def test_distances_of_those_never_heard_are_nan() -> None:
