@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import resource
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drawing import COLOURS, Axis, Panel, fill_in, picture
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED, LENGTH = 0, 256
@@ -244,51 +244,18 @@ def small_tables(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def fill_in(page: Path, tables: dict[str, str]) -> None:
-    """Put each table between its two marks."""
-    text = page.read_text()
-    for name, content in tables.items():
-        mark = f"<!-- {name} -->"
-        before, _, after = text.split(mark)
-        text = f"{before}{mark}\n{content}\n{mark}{after}"
-    page.write_text(text)
-
-
 def figure(rows: list[dict[str, Any]]) -> str:
     """Time and memory against N, on logarithmic axes."""
-    colours = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#999999", "#cc79a7")
-    style = "text{font:13px sans-serif;fill:#777}path{fill:none}.a{stroke:#8884}"
-    parts = [f"<style>{style}</style>"]
-    panels = (
-        (60.0, "seconds", "seconds to choose 100", -3, 3, 1.0),
-        (440.0, "bytes", "most memory, GiB", -2, 2, 2.0**30),
-    )
-    for left, key, title, low, high, unit in panels:
-
-        def x(n: float, left: float = left) -> float:
-            return left + 300 * (math.log10(n) - 3) / 4
-
-        def y(value: float, low: int = low, high: int = high) -> float:
-            return 260 - 220 * (math.log10(value) - low) / (high - low)
-
-        parts.append(f'<text x="{left}" y="24">{title}</text>')
-        for power in range(low, high + 1):
-            parts.append(f'<path class="a" d="M{left} {y(10.0**power):.1f}h300"/>')
-            parts.append(f'<text x="{left - 6}" y="{y(10.0**power) + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
-        for power in range(3, 8):
-            parts.append(f'<path class="a" d="M{x(10.0**power):.1f} 40V260"/>')
-            parts.append(f'<text x="{x(10.0**power):.1f}" y="280" text-anchor="middle">10^{power}</text>')
-        for name, colour in zip([*SELECTORS, *PEERS], colours, strict=True):
+    clients = Axis.powers(3, 7, "10^{}")
+    time_of = Panel(60, "seconds to choose 100", clients, Axis.powers(-3, 3))
+    memory_of = Panel(440, "most memory, GiB", clients, Axis.powers(-2, 2))
+    legend = list(zip([*SELECTORS, *PEERS], COLOURS, strict=True))
+    for panel, key, unit in ((time_of, "seconds", 1.0), (memory_of, "bytes", 2.0**30)):
+        for name, colour in legend:
             chosen = [r for r in rows if r["part"] == "selection" and r["name"] == name and key in r and r["k"] == 100]
-            best = {r["n"]: r[key] / unit for r in chosen if not (r["n"] == 10**6 and r["dtype"] == "float16")}
-            path = "L".join(f"{x(n):.1f} {y(value):.1f}" for n, value in sorted(best.items()))
-            parts.append(f'<path d="M{path}" stroke="{colour}" stroke-width="2"/>')
-            parts += [f'<circle cx="{x(n):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for n, v in best.items()]
-    for at, (name, colour) in enumerate(zip([*SELECTORS, *PEERS], colours, strict=True)):
-        parts.append(f'<text x="{60 + 240 * (at % 3)}" y="{308 + 20 * (at // 3)}" style="fill:{colour}">{name}</text>')
-    about = 'viewBox="0 0 760 340" role="img" aria-label="Time and memory against the number of clients"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {about}>'
-    return head + "".join(parts) + "</svg>\n"
+            half = [r for r in chosen if r["n"] == 10**6 and r["dtype"] == "float16"]  # float32 is there too
+            panel.line({r["n"]: r[key] / unit for r in chosen if r not in half}, colour)
+    return picture([time_of, memory_of], legend, "Time and memory against the number of clients")
 
 
 def main() -> None:
