@@ -71,11 +71,7 @@ def a_step(found: dict[str, Any], way: str) -> float:
 
 
 def amount(number: float) -> str:
-    """Bytes, with three digits or so.
-
-    >>> amount(80), amount(1234), amount(51_200_000_000)
-    ('80 B', '1.2 KB', '51 GB')
-    """
+    """Bytes in words: 80 B, 1.2 KB, 51 GB."""
     for unit in ("B", "KB", "MB", "GB"):
         if number < 999.5 or unit == "GB":
             break
@@ -103,11 +99,11 @@ def cluster_table(rows: list[dict[str, Any]]) -> str:
 
 
 def cluster_figure(rows: list[dict[str, Any]]) -> str:
-    """Time against workers at the largest N, and messages against N."""
+    """Time against workers at the largest N of each method, and messages against N."""
     legend = list(zip(SELECTORS, COLOURS[:4], strict=True))
     workers = Axis(1, 4, {1.0: "1 worker", 2.0: "2", 4.0: "4"}, logarithmic=True)
-    times = Panel(60, "seconds, a million clients; DivFL 30,000 (dashed: here alone)", workers, Axis.powers(0, 2))
-    sent = Panel(440, "bytes to each of 4 workers, a step; against N", Axis.powers(4, 6, "10^{}"), Axis.powers(2, 7))
+    times = Panel(60, "seconds against workers; dashed: here alone", workers, Axis.powers(0, 2))
+    sent = Panel(440, "bytes to each of 4 workers, a step", Axis.powers(4, 6, "10^{}"), Axis.powers(2, 5, "10^{}"))
     for name, colour in legend:
         mine = [row for row in of_cluster(rows) if row["name"] == name and row["dtype"] == "float32"]
         if not mine:
@@ -155,7 +151,7 @@ def plan_words(rows: list[dict[str, Any]]) -> str:
     plans, call = [one["planning"] for one in found], statistics.median(one["a call"] for one in found)
     return (
         f"Measured: a plan takes {min(plans):.1f} to {max(plans):.1f} s whatever N is, and one call of a worker that "
-        f"does nothing {1000 * call:.1f} ms: {2048 * call:.1f} s for each pass over 2,048 clients, of which a plan\n"
+        f"does nothing\n{1000 * call:.1f} ms: {2048 * call:.1f} s for each pass over 2,048 clients, of which a plan "
         "takes two or more."
     )
 
