@@ -121,28 +121,32 @@ MACHINES, EACH = 100, 10**6  # of two cores, and clients on each
 def paper_table(rows: list[dict[str, Any]]) -> str:
     """What the measured rows of a million clients on two workers make of 10^8 on 100 machines."""
     measured = {row["name"]: row for row in of_cluster(rows) if row["n"] == EACH and row["dtype"] == "float16"}
-    names = [name for name in ("SubTrunc, sample 10", "Rota") if name in measured]
-    lines = ["| | each machine | in all |", "|---|---|---|"]
-    for what, each in (("sketches", 2 * LENGTH), ("loss, size, counts, last round, available", 33)):
-        sum_ = f"10^6 x {each} B = {amount(EACH * each)}"
-        lines.append(f"| {what} | {sum_} | {amount(MACHINES * EACH * each)} |")
-    for name in names:
-        found = next(found for found in measured[name]["with workers"] if found["workers"] == 2)
-        out, back, steps = 2 * a_step(found, "out"), 2 * a_step(found, "back"), found["steps"]
-        lines.append(f"| {name}, k = 100: sent at each of {steps} steps | {amount(out)} | {amount(MACHINES * out)} |")
-        lines.append(f"| back at each step | {amount(back)} | {amount(MACHINES * back)} |")
-        calls = MACHINES * found["telling"]
-        here = seconds_here(found)
-        busy = found["waiting"] + calls + MACHINES * here + found["planning"]
-        lines.append(f"| workers compute, all at once | {found['waiting']:.1f} s | {found['waiting']:.1f} s |")
-        lines.append(
-            f"| the driver calls 200 workers, one after another | | {found['telling']:.3f} s x 100 = {calls:.0f} s |"
-        )
-        lines.append(f"| the driver's own work on 33 B a client | | {here:.2f} s x 100 = {MACHINES * here:.0f} s |")
-        if found["planning"]:
-            lines.append(f"| the driver plans 2,048 clients | | {found['planning']:.1f} s |")
-        lines.append(f"| together | | **{busy:.0f} s** |")
+    names = [name for name in SELECTORS if name in measured]
+    columns = [on_paper(next(f for f in measured[name]["with workers"] if f["workers"] == 2)) for name in names]
+    lines = [f"| | {' | '.join(f'{name}, k = 100' for name in names)} |", "|---|" + "---|" * len(names)]
+    every = zip(*columns, strict=True)
+    lines += [f"| {cells[0][0]} | {' | '.join(value for _, value in cells)} |" for cells in every]
     return "\n".join(lines)
+
+
+def on_paper(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """One method: what it is, and how much."""
+    out, back = 2 * a_step(found, "out"), 2 * a_step(found, "back")
+    calls, here = MACHINES * found["telling"], MACHINES * seconds_here(found)
+    together = found["waiting"] + calls + here + found["planning"]
+    sketches = f"10^6 x {2 * LENGTH} B = {amount(EACH * 2 * LENGTH)}; {amount(MACHINES * EACH * 2 * LENGTH)}"
+    return [
+        ("sketches on each machine; on all", sketches),
+        ("loss, size, counts, last round, available, on the driver", f"10^8 x 33 B = {amount(MACHINES * EACH * 33)}"),
+        ("steps", f"{found['steps']}"),
+        ("sent to each machine at a step; to all", f"{amount(out)}; {amount(MACHINES * out)}"),
+        ("back from each machine; from all", f"{amount(back)}; {amount(MACHINES * back)}"),
+        ("workers compute, all at the same time", f"{found['waiting']:.1f} s"),
+        ("the driver calls 200 workers, one after another", f"100 x {found['telling']:.3f} s = {calls:.0f} s"),
+        ("the driver's own work, at most", f"100 x {seconds_here(found):.2f} s = {here:.0f} s"),
+        ("the driver plans, whatever N is", f"{found['planning']:.1f} s"),
+        ("together", f"{together:.0f} s"),
+    ]
 
 
 def plan_words(rows: list[dict[str, Any]]) -> str:

@@ -125,21 +125,27 @@ def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
     assert ours.integers(10**9) == theirs.integers(10**9)
 
 
-def test_what_is_sent_does_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[int] = []
-    tell = Population.tell
+@pytest.mark.parametrize("selector", [DivFL(sample=4), Rota()], ids=repr)
+def test_messages_do_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch, selector: Selector) -> None:
+    weights: dict[int, list[int]] = {300: [], 3000: []}
+    tell, ask = Population.tell, Population.ask
 
-    def weighing(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
-        sent.append(len(pickle.dumps(arguments)))
+    def telling(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        weights[len(self.known)].append(len(pickle.dumps(arguments)))
         return tell(self, method, *arguments, **options)
 
-    monkeypatch.setattr(Population, "tell", weighing)
-    weights = []
-    for n in (300, 3000):
-        sent.clear()
-        choose(ClusterSelector(DivFL(sample=4), shards=2), made_up_signals(n), 5)
-        weights.append(max(sent))
-    assert weights[0] == pytest.approx(weights[1], rel=0.05)
+    def asking(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        answers = ask(self, method, *arguments, **options)
+        weights[len(self.known)].append(len(pickle.dumps(answers)))
+        return answers
+
+    monkeypatch.setattr(Population, "tell", telling)
+    monkeypatch.setattr(Population, "ask", asking)
+    for n in weights:
+        choose(ClusterSelector(selector, shards=2), made_up_signals(n), 5)
+    few, many = weights.values()
+    assert len(few) == len(many)
+    assert max(few) == pytest.approx(max(many), rel=0.05)
 
 
 def killing(kill: Callable[[int], None]) -> Callable[..., list[Any]]:
