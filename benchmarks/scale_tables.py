@@ -92,7 +92,7 @@ def cluster_table(rows: list[dict[str, Any]]) -> str:
         last = several[-1]
         messages = f"{last['steps']} | {amount(a_step(last, 'out'))} | {amount(a_step(last, 'back'))}"
         worth = min(found.get("share of the value", 1.0) for found in several)
-        same = "yes" if all(found["same choice"] for found in several) else f"no; {100 * worth:.2f} % of the value"
+        same = "yes" if all(found["same choice"] for found in several) else f"no; {100 * worth:.3f} % of the value"
         start = f"| {row['n']:,} | {row['name']} | {row['dtype']} | {row['seconds']:.2f} s"
         lines.append(f"{start} | {seconds} | {memory} GiB | {messages} | {same} |")
     return "\n".join(lines)
