@@ -1,6 +1,6 @@
 """Time and memory of a selection against the number of clients, from a thousand to ten million, and on workers.
 
-    python benchmarks/scale.py [--only TEXT] [--peers PYTHON] [--out FILE]   # three quarters of an hour
+    python benchmarks/scale.py [--only TEXT] [--disturbed SHARE] [--peers PYTHON] [--out FILE]   # 45 minutes
 
 Every point is a process of its own. "selection": N clients have sketches of 256 numbers (ten kinds of client, much
 noise) in a memory-mapped file that has just been written; timed is `store.signals(...)` with all its checks and
@@ -11,8 +11,9 @@ minutes, and their imports and compilation are not counted. "sketch": one update
 a round of logistic regression with k = 100 and stale signals, the selection apart. "cluster": the selection alone, on
 this machine and then by `ClusterSelector` with 1, 2 and 4 Ray workers on it, started but empty; the most memory of
 each, and all messages as they are pickled. `--only` measures the points whose name contains the text, again; the
-others stay as they are in the file. When all are there, docs/scale.md is filled in from it. "load" is the machine's
-load average as the point began.
+others stay as they are in the file. When all are there, docs/scale.md is filled in from it. "others" is the share of
+the machine's time that other processes took meanwhile (not said of "cluster"); `--disturbed 0.05` measures again the
+points where it was above that, and those that are missing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,9 +93,30 @@ def measure(point: dict[str, Any], path: Path, python: str) -> dict[str, Any]:
     return dict(json.loads(run.stdout.strip().splitlines()[-1]))
 
 
+def processor_seconds() -> tuple[float, float]:
+    """What the machine's processors have done for all processes, and for those that this one has waited for."""
+    fields = Path("/proc/stat").read_text().split()[1:9]  # user, nice, system, idle, waiting, and interrupts
+    busy = sum(int(fields[at]) for at in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
+    mine = os.times()
+    return busy, mine.children_user + mine.children_system
+
+
+def measured(point: dict[str, Any], path: Path, python: str) -> dict[str, Any]:
+    """`measure`, and how much other processes did meanwhile."""
+    start, (all_before, mine_before) = time.perf_counter(), processor_seconds()
+    found = measure(point, path, python)
+    wall, (all_after, mine_after) = time.perf_counter() - start, processor_seconds()
+    others = all_after - all_before - (mine_after - mine_before)
+    share = max(0.0, others / wall / (os.cpu_count() or 1))
+    return found if point["part"] == "cluster" else found | {"others": share}  # Ray's processes are nobody's children
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="points whose name contains this")
+    parser.add_argument(
+        "--disturbed", type=float, help="points that were measured with more than this share of others"
+    )
     parser.add_argument("--peers", default=sys.executable, help="a Python that has apricot-select and submodlib-py")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scale.json")
     given = parser.parse_args()
@@ -101,7 +124,9 @@ def main() -> None:
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     for point in points():
-        if given.only not in label(point):
+        shares = [row.get("others", 0.0) for row in rows if label(row) == label(point)]
+        quiet = given.disturbed is not None and any(share <= given.disturbed for share in shares)
+        if quiet or given.only not in label(point):
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "sketches.npy"
@@ -109,8 +134,7 @@ def main() -> None:
                 made = measure({"part": "make", "n": point["n"], "dtype": point["dtype"]}, path, sys.executable)
                 assert made == {}, made
             python = given.peers if point["name"] in PEERS else sys.executable
-            load = {"load": os.getloadavg()[0]}
-            row = point | measure(point, path, python) | load
+            row = point | measured(point, path, python)
         order = [label(other) for other in points()]
         rows = [other for other in rows if label(other) != label(point)] + [row]
         rows = with_lines(sorted(rows, key=lambda row: order.index(label(row))))
