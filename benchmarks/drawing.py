@@ -1,61 +1,105 @@
-"""Lines on logarithmic axes, as an SVG that needs no library and suits light pages and dark ones."""
+"""What benchmarks put into the docs: figures as SVG, readable on light and on dark, and tables between marks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+# Okabe and Ito's, told apart by the colour-blind.
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#999999", "#cc79a7")
-STYLE = "text{font:13px sans-serif;fill:#777}path{fill:none}.a{stroke:#8884}"
+WIDTH, TOP, BOTTOM = 300, 40, 260  # of a panel
 
 
 @dataclass(frozen=True)
+class Axis:
+    """From `low` to `high`, with a label at each tick."""
+
+    low: float
+    high: float
+    ticks: Mapping[float, str]
+    logarithmic: bool = False
+
+    @classmethod
+    def powers(cls, low: int, high: int, label: str = "") -> Axis:
+        """Logarithmic, from 10^low to 10^high; a label such as "10^{}", or the numbers themselves."""
+        ticks = {10.0**p: label.format(p) if label else f"{10.0**p:g}" for p in range(low, high + 1)}
+        return cls(10.0**low, 10.0**high, ticks, True)
+
+    @classmethod
+    def steps(cls, high: float, step: float) -> Axis:
+        """Linear, from 0 to `high`."""
+        return cls(0.0, high, {step * i: f"{step * i:g}" for i in range(round(high / step) + 1)})
+
+    def share(self, value: float) -> float:
+        """How much of the way from `low` to `high` a value lies."""
+        if self.logarithmic:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass
 class Panel:
-    """One pair of axes, each from one power of ten to another, and what goes there: a y for some x of each line."""
+    """One pair of axes, and what is drawn between them."""
 
+    left: float
     title: str
-    x: tuple[int, int]
-    y: tuple[int, int]
-    lines: Mapping[str, Mapping[float, float]]
+    across: Axis
+    up: Axis
+    top: float = 0.0
+    parts: list[str] = field(default_factory=list)
 
-    def draw(self, left: float, top: float, colours: Mapping[str, str]) -> list[str]:
-        (x_low, x_high), (y_low, y_high) = self.x, self.y
+    def __post_init__(self) -> None:
+        self.parts.append(f'<text x="{self.left}" y="{self.top + 24:g}">{self.title}</text>')
+        for value, label in self.up.ticks.items():
+            self.parts.append(f'<path class="a" d="M{self.left} {self.y(value):.1f}h{WIDTH}"/>')
+            self.parts.append(text(self.left - 6, self.y(value) + 4, label, "end"))
+        for value, label in self.across.ticks.items():
+            self.parts.append(f'<path class="a" d="M{self.x(value):.1f} {self.top + TOP:g}V{self.top + BOTTOM:g}"/>')
+            self.parts.append(text(self.x(value), self.top + BOTTOM + 20, label, "middle"))
 
-        def x(value: float) -> float:
-            return left + 300 * (math.log10(value) - x_low) / (x_high - x_low)
+    def x(self, value: float) -> float:
+        return self.left + WIDTH * self.across.share(value)
 
-        def y(value: float) -> float:
-            return top + 260 - 220 * (math.log10(value) - y_low) / (y_high - y_low)
+    def y(self, value: float) -> float:
+        return self.top + BOTTOM - (BOTTOM - TOP) * self.up.share(value)
 
-        parts = [f'<text x="{left}" y="{top + 24:g}">{self.title}</text>']
-        for power in range(y_low, y_high + 1):
-            at = y(10.0**power)
-            parts.append(f'<path class="a" d="M{left} {at:.1f}h300"/>')
-            parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
-        for power in range(x_low, x_high + 1):
-            at, name = x(10.0**power), f"10^{power}" if power > 2 else f"{10**power}"
-            parts.append(f'<path class="a" d="M{at:.1f} {top + 40:g}V{top + 260:g}"/>')
-            parts.append(f'<text x="{at:.1f}" y="{top + 280:g}" text-anchor="middle">{name}</text>')
-        for line, points in self.lines.items():
-            path = "L".join(f"{x(at):.1f} {y(value):.1f}" for at, value in sorted(points.items()))
-            parts.append(f'<path d="M{path}" stroke="{colours[line]}" stroke-width="2"/>')
-            dots = ((x(at), y(value)) for at, value in points.items())
-            parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colours[line]}"/>' for a, b in dots]
-        return parts
+    def line(self, points: Mapping[float, float], colour: str, *, dashed: bool = False) -> None:
+        """Through the points, from left to right."""
+        places = [(self.x(x), self.y(y)) for x, y in sorted(points.items())]
+        path, dash = "L".join(f"{x:.1f} {y:.1f}" for x, y in places), ' stroke-dasharray="5 4"' if dashed else ""
+        if path:
+            self.parts.append(f'<path d="M{path}" stroke="{colour}" stroke-width="2"{dash}/>')
+        self.parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
 
 
-def draw(panels: Sequence[Panel], about: str) -> str:
-    """Panels two abreast, and below them what the colours are; `about` is for those who cannot see it."""
-    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
-    colours = dict(zip(names, COLOURS, strict=False))
-    parts = [f"<style>{STYLE}</style>"]
-    for at, panel in enumerate(panels):
-        parts += panel.draw(60.0 + 380 * (at % 2), 300.0 * (at // 2), colours)
-    bottom = 300 * (-(-len(panels) // 2) - 1) + 308
-    for at, (name, colour) in enumerate(colours.items()):
-        place = f'x="{60 + 240 * (at % 3)}" y="{bottom + 20 * (at // 3)}"'
-        parts.append(f'<text {place} style="fill:{colour}">{name}</text>')
-    size = f'viewBox="0 0 760 {bottom + 12 + 20 * (-(-len(names) // 3) - 1)}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{about}">'
-    return head + "".join(parts) + "</svg>\n"
+def text(x: float, y: float, content: str, anchor: str = "start", colour: str = "") -> str:
+    style = f' style="fill:{colour}"' if colour else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{content}</text>'
+
+
+def picture(panels: Sequence[Panel], legend: Iterable[tuple[str, str]], about: str) -> str:
+    """The panels where they say, and (name, colour) under them, three in a row; `about` is read to the blind."""
+    style = "text{font:13px sans-serif;fill:#777}path{fill:none}.a{stroke:#8884}"
+    bottom = 300 + max(panel.top for panel in panels)
+    names = [
+        text(60 + 240 * (at % 3), bottom + 8 + 20 * (at // 3), name, colour=colour)
+        for at, (name, colour) in enumerate(legend)
+    ]
+    width, height = max(panel.left for panel in panels) + WIDTH + 20, bottom + 20 * -(-len(names) // 3)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{about}">'
+    )
+    parts = [head, f"<style>{style}</style>", *(part for panel in panels for part in panel.parts), *names]
+    return "".join(parts) + "</svg>\n"
+
+
+def fill_in(page: Path, tables: Mapping[str, str]) -> None:
+    """Put each table between its two marks."""
+    content = page.read_text()
+    for name, table in tables.items():
+        mark = f"<!-- {name} -->"
+        before, _, after = content.split(mark)
+        content = f"{before}{mark}\n{table}\n{mark}{after}"
+    page.write_text(content)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pages import fill_in
+from drawing import fill_in
 from torch import nn
 
 from equifl.config import Config

@@ -24,8 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from drawing import Panel, draw
-from pages import fill_in
+from drawing import COLOURS, Axis, Panel, fill_in, picture
 
 from equifl.config import Config
 from equifl.sim.data import Dataset
@@ -86,15 +85,20 @@ def power(points: dict[float, float]) -> float:
 
 
 def figure(found: Table) -> str:
-    """A panel an axis."""
+    """A panel an axis, two abreast."""
+    colours = dict(zip(LINES, COLOURS, strict=False))
     panels = []
-    for axis, lines in found.items():
+    for at, (axis, lines) in enumerate(found.items()):
         rates = [rate for points in lines.values() for rate in points.values()]
-        low, high = math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates)))
+        up = Axis.powers(math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates))))
         first, last = AXES[axis][0], AXES[axis][-1]
-        x = math.floor(math.log10(first)), math.ceil(math.log10(last))
-        panels.append(Panel(f"rounds a second against {TITLES[axis]}", x, (low, high), lines))
-    return draw(panels, "Rounds a second against cohort, clients, local steps and lanes")
+        across = Axis.powers(math.floor(math.log10(first)), math.ceil(math.log10(last)))
+        title = f"rounds a second against {TITLES[axis]}"
+        panel = Panel(60 + 380 * (at % 2), title, across, up, top=300 * (at // 2))
+        for line, points in lines.items():
+            panel.line(points, colours[line])
+        panels.append(panel)
+    return picture(panels, colours.items(), "Rounds a second against cohort, clients, local steps and lanes")
 
 
 def table(found: Table) -> str:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pages import fill_in
+from drawing import fill_in
 from race.course import STEPS, Course, write_data
 from race.environments import ROOT, python_of
 from race.memory import Peak

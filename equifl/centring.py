@@ -19,6 +19,7 @@ class CentredUpdates:
         copy_limit: bytes that a centred copy may take; beyond, parts are centred each time they are read.
 
     Attributes:
+        mean: (d,) what is subtracted.
         unit: a power of two, which rounds nothing, so that neither squares nor their sums overflow or vanish.
         squares: (N,) the squared length of each row.
 
@@ -33,7 +34,7 @@ class CentredUpdates:
         mean, largest = mean_and_reach(updates, ids)
         if largest and not 1e-30 < largest < 1e30:
             raise ValueError(f"updates: differ by {largest:.0e}; allowed: by 1e-30 to 1e30, or not at all")
-        self._mean = mean.astype(self._wide)
+        self.mean = mean.astype(self._wide)
         moderate = largest == 0 or 1e-9 < largest < 1e9
         self.unit = np.float32(1.0 if moderate else 2.0 ** np.floor(np.log2(largest)))
         n, d = self.shape
@@ -63,7 +64,7 @@ class CentredUpdates:
 
     def centre(self, updates: Floats) -> Floats:
         """Updates that need not be among these, less the mean of these."""
-        centred = np.subtract(updates, self._mean, dtype=self._wide)
+        centred = np.subtract(updates, self.mean, dtype=self._wide)
         centred /= self.unit
         return centred.astype(np.float32, copy=False)
 
@@ -81,7 +82,7 @@ class CentredUpdates:
         raw = self.raw(rows)
         if raw.dtype == np.float16:
             raw = out = widened(raw, out)
-        centred = np.subtract(raw, self._mean, out=None if out is None else out[: len(raw)], dtype=self._wide)
+        centred = np.subtract(raw, self.mean, out=None if out is None else out[: len(raw)], dtype=self._wide)
         if self.unit != 1:
             centred /= self.unit
         return centred.astype(np.float32, copy=False)

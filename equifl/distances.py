@@ -191,8 +191,13 @@ class UpdateDistances:
         nobody = np.full(len(updates), -1)  # one who is among them after all is as close as can be: 0 by difference
         return self._to_everybody(_Rows(centred, squares, updates, nobody), 0)
 
+    @property
+    def centre(self) -> Floats:
+        """(d,) the mean, as it was subtracted."""
+        return self._centred.mean
+
     def radii(self) -> Floats:
-        """(N,) the distance of each from the mean."""
+        """(N,) the distance of each from the centre."""
         return self._unit * np.sqrt(self._squares)
 
     def matrix(self, block: int = 256) -> Floats:

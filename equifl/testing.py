@@ -23,10 +23,12 @@ class SelectorContract:
         random: whether the choice depends on `rng` when every client has been heard from.
         strangers_first: whether clients never heard from go before all others, as is the rule. A
             selector that looks at no signal has no reason to.
+        draws: how many choices frequencies are judged by. Fewer are for a selector that is slow: less is seen.
     """
 
     random: ClassVar[bool] = False
     strangers_first: ClassVar[bool] = True
+    draws: ClassVar[int] = 400
 
     def make(self) -> Selector:
         """A new selector with the parameters to be tested."""
@@ -69,11 +71,11 @@ class SelectorContract:
         if not self.random:
             assert order[self.choose(renumbered, 4, seed=0)].tolist() == self.choose(signals, 4, seed=0).tolist()
             return
-        draws = 400
-        counts = sum(np.bincount(self.choose(signals, 4, seed), minlength=12) for seed in range(draws))
-        others = sum(np.bincount(order[self.choose(renumbered, 4, seed)], minlength=12) for seed in range(draws))
-        # A difference of two frequencies from 400 draws has a deviation of at most 0.035: five of them.
-        assert np.abs(counts - others).max() / draws < 5 * 0.036
+        seeds = range(self.draws)
+        counts = sum(np.bincount(self.choose(signals, 4, seed), minlength=12) for seed in seeds)
+        others = sum(np.bincount(order[self.choose(renumbered, 4, seed)], minlength=12) for seed in seeds)
+        # A difference of two frequencies has a deviation of at most sqrt(2 / 4 / draws): five of them.
+        assert np.abs(counts - others).max() / self.draws < 5 * (0.5 / self.draws) ** 0.5
 
     def test_strangers_come_first_in_random_order(self) -> None:
         signals = made_up_signals(30, strangers=10)

@@ -61,23 +61,18 @@ class Population:
             calls.append(getattr(worker(s), method).remote(self.parts[s], *mine))
         return calls
 
-    @cached_property
-    def _means(self) -> list[tuple[Floats, int, float]]:
-        return self.ask("mean")
-
     def mean(self) -> Floats:
         """(d,) the mean update."""
-        return sum((sums for sums, _, _ in self._means), start=np.zeros(self.updates.shape[1])) / self.count
+        return sum((count / self.count * mean for mean, count in self.ask("mean")), np.zeros(self.updates.shape[1]))
 
     @cached_property
     def reaches(self) -> list[float]:
-        """How far anybody can be from the mean of each shard, by the triangle inequality through the others' means."""
-        centres = [sums / count for sums, count, _ in self._means]
-        radii = [radius for _, _, radius in self._means]
+        """How far anybody can be from each shard's centre, by the triangle inequality through the other centres."""
+        spheres = self.ask("sphere")
         return [
-            max(float(np.linalg.norm(centre - other)) + radius for other, radius in zip(centres, radii, strict=True))
+            max(float(np.linalg.norm(centre - other)) + radius for other, radius in spheres)
             * (1 + 1e-5)  # more than rounding can take away
-            for centre in centres
+            for centre, _ in spheres
         ]
 
     def mean_distance(self) -> float:

@@ -36,7 +36,8 @@ class ClusterSelector:
     max((1 - 1/e) / shards, 1 / k) of the best k of all, whoever is in which shard; as it is, each takes its own
     clients for a sample of everyone. With one shard it is lazy greedy itself.
 
-    Rota: as on one machine, which plans a random part of the least selected; the shards add up the mean update.
+    Rota: the cohort of one machine with the same seed. The shards average the updates, which is all that grows with
+    the clients; groups are planned here, from the updates of at most 2,048 clients (docs/scale.md says why).
 
     Selectors that look at no updates, and signals that bring `distances`, leave nothing to spread: `selector` then
     selects here. A worker that dies is started again by Ray, and the choice is the same.

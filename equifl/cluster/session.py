@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from equifl.cluster.shard import Shard
 
 
 def connect(address: str | None) -> None:
-    """Join the cluster at `address`, or start one on this machine; if this process is in one already, stay in it."""
+    """Join the cluster at `address`, or start one on this machine; if this process is in one already, stay in it.
+
+    What is started here listens on the loopback interface alone.
+    """
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told of a cluster that we start
-    options: dict[str, Any] = {} if address else {"include_dashboard": False}
-    if not address and sys.platform == "linux":
-        # Loopback: others have no business here. Ray takes 127.0.0.1 for a mistake and listens to the network instead.
-        options["_node_ip_address"] = "127.0.0.2"
-    with warnings.catch_warnings():
+    options: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    with warnings.catch_warnings(), nullcontext() if address else _loopback():
         warnings.simplefilter("ignore")  # Ray's, about its own next versions
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.WARNING, **options)
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let Ray be told 127.0.0.1, which it else takes for a mistake: it would open its ports to the whole network.
+
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the same, but is read when Ray is imported, and forbids other clusters.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def resource(kind: str) -> int:

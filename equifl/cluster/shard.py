@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from equifl.centring import mean_and_reach
 from equifl.cluster.expression import with_locations
 from equifl.distances import UpdateDistances
 from equifl.maximizers import lazy_greedy
@@ -78,13 +80,16 @@ class Shard:
         self._fetch = fetch
         self._key = ""
 
-    def mean(self, part: Part) -> tuple[Floats, int, float]:
-        """The sum of the updates, how many they are, and how far the farthest is from their mean."""
+    def mean(self, part: Part) -> tuple[Floats, int]:
+        """The mean update, and of how many clients."""
         self._load(part)
-        sums = np.zeros(self._updates.shape[1])
-        for tile in tiles(range(len(self._ids)), 8 * self._updates.shape[1]):
-            sums += self._updates[self._ids[tile]].sum(axis=0, dtype=np.float64)
-        return sums, len(self._ids), float(self._distances.radii().max())
+        mean, _ = mean_and_reach(self._updates, self._heard)
+        return mean, len(self._ids)
+
+    def sphere(self, part: Part) -> tuple[Floats, float]:
+        """A centre of the clients here, and how far the farthest is from it."""
+        self._load(part)
+        return self._distances.centre, float(self._distances.radii().max())
 
     def total(self, part: Part, rows: Floats) -> float:
         """The sum of the distances from these updates to all clients here."""
@@ -142,7 +147,8 @@ class Shard:
     def forget(self, part: Part) -> None:
         """A selection is over: let go of its memory, here and in the object store."""
         if self._key == part.key:
-            del self._updates, self._distances, self._table
+            del self._updates, self._table
+            self.__dict__.pop("_distances", None)
             self._key = ""
 
     def _load(self, part: Part) -> None:
@@ -150,11 +156,17 @@ class Shard:
             return
         self._updates = part.load(self._fetch)
         self._ids = np.flatnonzero(~np.isnan(self._updates[:, 0]))
-        ids = None if len(self._ids) == len(self._updates) else self._ids
-        self._distances = UpdateDistances(self._updates, ids, copy_limit=part.memory_limit // 2)
+        self._heard = None if len(self._ids) == len(self._updates) else self._ids
+        self._copy_limit = part.memory_limit // 2
+        self.__dict__.pop("_distances", None)
         self._members: list[int] | None = None
         self._table_ids, self._table = np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
         self._key = part.key
+
+    @cached_property
+    def _distances(self) -> UpdateDistances:
+        """Made when first asked for: a mean needs none."""
+        return UpdateDistances(self._updates, self._heard, copy_limit=self._copy_limit)
 
     def _catch_up(self, request: Request, reach: float) -> bool:
         """Take in the members that are new here; False if more must be sent for it."""

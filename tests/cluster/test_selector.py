@@ -30,23 +30,51 @@ STOCHASTIC = [
 
 class TestContractStochastic(SelectorContract):
     random = True
+    draws = 100  # a selection is some fourteen calls, and a call takes a millisecond or two, however few the clients
 
     def make(self) -> ClusterSelector:
         return ClusterSelector(SubTrunc(sample=5), shards=2)
 
-    def test_labels_do_not_matter(self) -> None:
-        """Eight hundred selections take half a minute; those of one machine have passed, and these are the same."""
-        signals = made_up_signals(12)
-        order = np.random.default_rng(5).permutation(12)
-        for given in (signals, reorder(signals, order)):
-            for seed in range(10):
-                alone = SubTrunc(sample=5).select(given, 4, rng=np.random.default_rng(seed))
-                assert self.choose(given, 4, seed).tolist() == alone.tolist()
+
+class TestContractRota(SelectorContract):
+    random = True
+    draws = 100
+
+    def make(self) -> ClusterSelector:
+        return ClusterSelector(Rota(), shards=2)
+
+
+class TestContractUniform(SelectorContract):
+    random = True
+    strangers_first = False
+
+    def make(self) -> ClusterSelector:
+        return ClusterSelector(Uniform(), shards=2)
 
 
 class TestContractLazy(SelectorContract):
     def make(self) -> ClusterSelector:
         return ClusterSelector(UnionFL())  # so few clients are one shard
+
+
+class TestContractGreeDi(SelectorContract):
+    """Two shards: all of the contract but one."""
+
+    def make(self) -> ClusterSelector:
+        return ClusterSelector(UnionFL(), shards=2)
+
+    def test_labels_do_not_matter(self) -> None:
+        """Only as far as they do not say who is in which shard: each shard chooses among its own.
+
+        Renumbering within the shards renumbers the choice, and so does exchanging whole shards.
+        """
+        signals = made_up_signals(12)
+        rng = np.random.default_rng(5)
+        within = np.concatenate([rng.permutation(6), 6 + rng.permutation(6)])
+        for order in (within, np.roll(within, 6)):
+            assert (
+                order[self.choose(reorder(signals, order), 4, seed=0)].tolist() == self.choose(signals, 4, 0).tolist()
+            )
 
 
 def choose(selector: Selector, signals: Signals, k: int, seed: int = 0) -> Ints:
@@ -97,21 +125,27 @@ def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
     assert ours.integers(10**9) == theirs.integers(10**9)
 
 
-def test_what_is_sent_does_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[int] = []
-    tell = Population.tell
+@pytest.mark.parametrize("selector", [DivFL(sample=4), Rota()], ids=repr)
+def test_messages_do_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch, selector: Selector) -> None:
+    weights: dict[int, list[int]] = {300: [], 3000: []}
+    tell, ask = Population.tell, Population.ask
 
-    def weighing(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
-        sent.append(len(pickle.dumps(arguments)))
+    def telling(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        weights[len(self.known)].append(len(pickle.dumps(arguments)))
         return tell(self, method, *arguments, **options)
 
-    monkeypatch.setattr(Population, "tell", weighing)
-    weights = []
-    for n in (300, 3000):
-        sent.clear()
-        choose(ClusterSelector(DivFL(sample=4), shards=2), made_up_signals(n), 5)
-        weights.append(max(sent))
-    assert weights[0] == pytest.approx(weights[1], rel=0.05)
+    def asking(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        answers = ask(self, method, *arguments, **options)
+        weights[len(self.known)].append(len(pickle.dumps(answers)))
+        return answers
+
+    monkeypatch.setattr(Population, "tell", telling)
+    monkeypatch.setattr(Population, "ask", asking)
+    for n in weights:
+        choose(ClusterSelector(selector, shards=2), made_up_signals(n), 5)
+    few, many = weights.values()
+    assert len(few) == len(many)
+    assert max(few) == pytest.approx(max(many), rel=0.05)
 
 
 def killing(kill: Callable[[int], None]) -> Callable[..., list[Any]]:

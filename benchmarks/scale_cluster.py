@@ -1,0 +1,121 @@
+"""One selection on this machine alone, and then on Ray workers of this machine: time, memory, messages."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from scale_points import SEED, peak_bytes, prepared
+
+from equifl import Signals
+from equifl.cluster import ClusterSelector
+from equifl.cluster.population import Population
+from equifl.cluster.session import connect, worker
+from equifl.selectors import rota
+from equifl.signals import Ints
+
+WORKERS = (1, 2, 4)
+OBJECT_STORE_BYTES = 2**28  # workers read the file; nothing is put here
+
+
+def select_on_cluster(point: dict[str, Any], path: Path) -> dict[str, Any]:
+    store, selector = prepared(point, path)
+    signals, k = store.signals(10), point["k"]
+    start = time.perf_counter()
+    alone = selector.select(signals, k, rng=np.random.default_rng(SEED))
+    found = {"seconds": time.perf_counter() - start, "bytes": peak_bytes()}
+    os.environ["RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES"] = str(OBJECT_STORE_BYTES)
+    return found | {"with workers": [with_workers(selector, signals, k, alone, workers) for workers in WORKERS]}
+
+
+def with_workers(selector: Any, signals: Signals, k: int, alone: Ints, workers: int) -> dict[str, Any]:
+    """The same, in a Ray of its own: workers that have done nothing yet have taken no memory."""
+    connect(None)
+    processes = ray.get([worker(i).process.remote() for i in range(workers)])
+    with weighed() as messages, planning_timed() as planning:
+        start = time.perf_counter()
+        chosen = ClusterSelector(selector, shards=workers).select(signals, k, rng=np.random.default_rng(SEED))
+        seconds = time.perf_counter() - start - messages["weighing"]
+    found = {"workers": workers, "seconds": seconds, **messages, **planning, "a call": call_seconds()}
+    found["bytes of a worker"] = max(peak_bytes(process) for process in processes)
+    found["same choice"] = chosen.tolist() == alone.tolist()
+    if not found["same choice"]:
+        function = selector.objective(signals)
+        found["share of the value"] = function(chosen) / function(alone)
+    ray.shutdown()
+    return found
+
+
+@contextmanager
+def weighed() -> Iterator[dict[str, Any]]:
+    """What is sent to workers and what comes back, as it is pickled; how often and how long all wait for them."""
+    tell, ask = Population.tell, Population.ask
+    found: dict[str, Any] = dict.fromkeys(("bytes out", "bytes back", "calls", "steps"), 0)
+    found |= dict.fromkeys(("telling", "waiting", "weighing"), 0.0)
+
+    def weigh(what: Any) -> int:
+        start = time.perf_counter()
+        weight = len(pickle.dumps(what))
+        found["weighing"] += time.perf_counter() - start
+        return weight
+
+    def telling(self: Population, method: str, *arguments: Any, of: Any = None) -> list[Any]:
+        for s in range(len(self.parts)) if of is None else of:
+            mine = [argument[s] if isinstance(argument, list) else argument for argument in arguments]
+            found["bytes out"] += weigh((self.parts[s], *mine))
+        start = time.perf_counter()
+        calls = tell(self, method, *arguments, of=of)
+        found["telling"] += time.perf_counter() - start
+        found["calls"] += len(calls)
+        return calls
+
+    def asking(self: Population, method: str, *arguments: Any, of: Any = None) -> list[Any]:
+        calls = self.tell(method, *arguments, of=of)
+        start = time.perf_counter()
+        answers = ray.get(calls)
+        found["waiting"] += time.perf_counter() - start
+        found["steps"] += 1
+        found["bytes back"] += sum(map(weigh, answers))
+        return answers
+
+    Population.tell, Population.ask = telling, asking  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        Population.tell, Population.ask = tell, ask  # type: ignore[method-assign]
+
+
+@contextmanager
+def planning_timed() -> Iterator[dict[str, float]]:
+    """How long Rota plans, which does not depend on N."""
+    plan, found = rota._plan, {"planning": 0.0}
+
+    def timed(*arguments: Any) -> Ints:
+        start = time.perf_counter()
+        chosen = plan(*arguments)
+        found["planning"] += time.perf_counter() - start
+        return chosen
+
+    rota._plan = timed  # type: ignore[assignment]
+    try:
+        yield found
+    finally:
+        rota._plan = plan
+
+
+def call_seconds() -> float:
+    """From asking a worker for next to nothing to the answer."""
+    times = []
+    for _ in range(101):
+        start = time.perf_counter()
+        ray.get(worker(0).process.remote())
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

@@ -1,0 +1,77 @@
+"""Ray as we start it."""
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+import pytest
+import ray
+
+from equifl.cluster.session import worker
+
+
+def family(pid: int) -> set[int]:
+    """A process and all that descend from it."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has just ended
+            continue
+    found, new = {pid}, {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return found
+
+
+def sockets(pid: int) -> Iterator[str]:
+    """By their inodes."""
+    try:
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            name = str(file.readlink())
+            if name.startswith("socket:["):
+                yield name[8:-1]
+    except OSError:
+        return
+
+
+def listening() -> dict[str, str]:
+    """The local address of every listening TCP socket of this machine, by inode."""
+    found = {}
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else []:
+            fields = line.split()
+            words = fields[1].partition(":")[0]
+            packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+            if fields[3] == "0A":
+                kind = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+                found[fields[9]] = socket.inet_ntop(kind, packed)
+    return found
+
+
+def is_loopback(address: str) -> bool:
+    """Also of an IPv4 address in the clothes of IPv6.
+
+    >>> [is_loopback(a) for a in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "::ffff:192.0.2.2")]
+    [True, True, True, False, False, False]
+    """
+    parsed = ip_address(address)
+    inner = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (inner or parsed).is_loopback
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_ray_that_we_start_listens_on_the_loopback_interface_alone() -> None:
+    ray.get(worker(0).process.remote())
+    addresses = listening()
+    ours = {pid: [addresses[s] for s in sockets(pid) if s in addresses] for pid in family(os.getpid())}
+    heard = [address for found in ours.values() for address in found]
+    assert len(heard) >= 3, f"the controller, the node and the worker listen somewhere: {ours}"
+    for pid, found in ours.items():
+        outside = [address for address in found if not is_loopback(address)]
+        assert not outside, f"{Path(f'/proc/{pid}/cmdline').read_bytes()[:60]!r} listens on {outside}"
