@@ -92,7 +92,7 @@ def figure(found: Table) -> str:
         rates = [rate for points in lines.values() for rate in points.values()]
         up = Axis.powers(math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates))))
         first, last = AXES[axis][0], AXES[axis][-1]
-        across = Axis.powers(math.floor(math.log10(first)), math.ceil(math.log10(last)))
+        across = Axis.powers(int(math.log10(first)), math.ceil(math.log10(last)), "10^{}" if last > 999 else "")
         title = f"rounds a second against {TITLES[axis]}"
         panel = Panel(60 + 380 * (at % 2), title, across, up, top=300 * (at // 2))
         for line, points in lines.items():
