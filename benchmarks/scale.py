@@ -12,7 +12,7 @@ a round of logistic regression with k = 100 and stale signals, the selection apa
 this machine and then by `ClusterSelector` with 1, 2 and 4 Ray workers on it, started but empty; the most memory of
 each, and all messages as they are pickled. `--only` measures the points whose name contains the text, again; the
 others stay as they are in the file. When all are there, docs/scale.md is filled in from it. "others" is the share of
-the machine's time that other processes took meanwhile (not said of "cluster"); `--disturbed 0.05` measures again the
+the machine's time that other processes took meanwhile; `--disturbed 0.05` measures again the
 points where it was above that, and those that are missing.
 """
 
@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from drawing import fill_in
-from scale_points import PEERS
+from scale_points import PEERS, busy_seconds, others
 from scale_tables import (
     cluster_figure,
     cluster_table,
@@ -93,22 +93,13 @@ def measure(point: dict[str, Any], path: Path, python: str) -> dict[str, Any]:
     return dict(json.loads(run.stdout.strip().splitlines()[-1]))
 
 
-def processor_seconds() -> tuple[float, float]:
-    """What the machine's processors have done for all processes, and for those that this one has waited for."""
-    fields = Path("/proc/stat").read_text().split()[1:9]  # user, nice, system, idle, waiting, and interrupts
-    busy = sum(int(fields[at]) for at in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
-    mine = os.times()
-    return busy, mine.children_user + mine.children_system
-
-
 def measured(point: dict[str, Any], path: Path, python: str) -> dict[str, Any]:
-    """`measure`, and how much other processes did meanwhile."""
-    start, (all_before, mine_before) = time.perf_counter(), processor_seconds()
+    """`measure`, and how much other processes did meanwhile, unless the point says so itself."""
+    start, busy, mine = time.perf_counter(), busy_seconds(), os.times()
     found = measure(point, path, python)
-    wall, (all_after, mine_after) = time.perf_counter() - start, processor_seconds()
-    others = all_after - all_before - (mine_after - mine_before)
-    share = max(0.0, others / wall / (os.cpu_count() or 1))
-    return found if point["part"] == "cluster" else found | {"others": share}  # Ray's processes are nobody's children
+    wall, after = time.perf_counter() - start, os.times()
+    ours = after.children_user + after.children_system - mine.children_user - mine.children_system
+    return {"others": others(busy_seconds() - busy, ours, wall)} | found
 
 
 def main() -> None:
@@ -124,7 +115,7 @@ def main() -> None:
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     for point in points():
-        shares = [row.get("others", 0.0) for row in rows if label(row) == label(point)]
+        shares = [row.get("others", 1.0) for row in rows if label(row) == label(point)]
         quiet = given.disturbed is not None and any(share <= given.disturbed for share in shares)
         if quiet or given.only not in label(point):
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from scale_points import SEED, peak_bytes, prepared
+from scale_points import SEED, busy_seconds, others, peak_bytes, prepared
 
 from equifl import Signals
 from equifl.cluster import ClusterSelector
@@ -29,11 +29,13 @@ OBJECT_STORE_BYTES = 2**28  # workers read the file; nothing is put here
 def select_on_cluster(point: dict[str, Any], path: Path) -> dict[str, Any]:
     store, selector = prepared(point, path)
     signals, k = store.signals(10), point["k"]
-    start = time.perf_counter()
+    before, start = (busy_seconds(), our_seconds()), time.perf_counter()
     alone = selector.select(signals, k, rng=np.random.default_rng(SEED))
-    found = {"seconds": time.perf_counter() - start, "bytes": peak_bytes()}
+    found: dict[str, Any] = {"seconds": time.perf_counter() - start, "bytes": peak_bytes()}
+    disturbance = others_since(before, found["seconds"])
     os.environ["RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES"] = str(OBJECT_STORE_BYTES)
-    return found | {"with workers": [with_workers(selector, signals, k, alone, workers) for workers in WORKERS]}
+    several = [with_workers(selector, signals, k, alone, workers) for workers in WORKERS]
+    return found | {"others": max([disturbance, *(one["others"] for one in several)]), "with workers": several}
 
 
 def with_workers(selector: Any, signals: Signals, k: int, alone: Ints, workers: int) -> dict[str, Any]:
@@ -41,10 +43,12 @@ def with_workers(selector: Any, signals: Signals, k: int, alone: Ints, workers: 
     connect(None)
     processes = ray.get([worker(i).process.remote() for i in range(workers)])
     with weighed() as messages, planning_timed() as planning:
-        start = time.perf_counter()
+        before, start = (busy_seconds(), our_seconds()), time.perf_counter()
         chosen = ClusterSelector(selector, shards=workers).select(signals, k, rng=np.random.default_rng(SEED))
-        seconds = time.perf_counter() - start - messages["weighing"]
-    found = {"workers": workers, "seconds": seconds, **messages, **planning, "a call": call_seconds()}
+        wall = time.perf_counter() - start
+        disturbance, seconds = others_since(before, wall), wall - messages["weighing"]
+    found: dict[str, Any] = {"workers": workers, "seconds": seconds, **messages, **planning, "a call": call_seconds()}
+    found["others"] = disturbance
     found["bytes of a worker"] = max(peak_bytes(process) for process in processes)
     found["same choice"] = chosen.tolist() == alone.tolist()
     if not found["same choice"]:
@@ -109,6 +113,29 @@ def planning_timed() -> Iterator[dict[str, float]]:
         yield found
     finally:
         rota._plan = plan
+
+
+def our_seconds() -> float:
+    """What processors have done for this process and all that descend from it, which are Ray's."""
+    parents, ticks = {}, {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        parents[int(file.parent.name)], ticks[int(file.parent.name)] = (
+            int(fields[1]),
+            int(fields[11]) + int(fields[12]),
+        )
+    family, new = {os.getpid()}, {os.getpid()}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - family
+        family |= new
+    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
+
+
+def others_since(before: tuple[float, float], wall: float) -> float:
+    return others(busy_seconds() - before[0], our_seconds() - before[1], wall)
 
 
 def call_seconds() -> float:

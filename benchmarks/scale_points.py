@@ -6,6 +6,7 @@ python benchmarks/scale_points.py POINT FILE
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import sys
@@ -42,6 +43,17 @@ def peak_bytes(process: int | str = "self") -> int:
     """Of this process alone; what `getrusage` says may be the parent's."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def busy_seconds() -> float:
+    """What the machine's processors have done, for whomever."""
+    fields = Path("/proc/stat").read_text().split()[1:9]  # user, nice, system, idle, waiting, interrupts
+    return sum(int(fields[at]) for at in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
+
+
+def others(busy: float, ours: float, wall: float) -> float:
+    """The share of the machine's time that other processes took."""
+    return max(0.0, (busy - ours) / wall / (os.cpu_count() or 1))
 
 
 def prepared(point: dict[str, Any], path: Path) -> tuple[Any, Any]:
