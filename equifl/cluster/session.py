@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 import ray
-from ray._private import ray_constants
 
 from equifl.cluster.shard import Shard
 
@@ -36,7 +35,14 @@ def _loopback() -> Iterator[None]:
 
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the same, but is read when Ray is imported, and forbids other clusters.
     """
-    before = ray_constants.ENABLE_RAY_CLUSTER
+    try:
+        from ray._private import ray_constants
+
+        before = ray_constants.ENABLE_RAY_CLUSTER
+    except (ImportError, AttributeError):  # rather none than one that is open
+        raise RuntimeError(
+            f"Ray {ray.__version__} cannot be kept to this machine; start a cluster yourself and name its address"
+        ) from None
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield

@@ -89,6 +89,7 @@ class FairSelection(Strategy):
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
         self.strategy, self.selector = strategy, _frugal(selector)
+        self._options: dict[str, Any] = options_of(selector) if is_dataclass(selector) else {}
         self.k = integer("k", k, least=1)
         self.seed = integer("seed", seed, least=0)
         self.wait_for = self.k if wait_for is None else integer("wait_for", wait_for, least=1)
@@ -308,7 +309,7 @@ class FairSelection(Strategy):
             "seeds": [self.seed],
             "data": {"name": "Flower"},
             "flower": wrapped,
-            "selectors": {self._name: options_of(self.selector) if is_dataclass(self.selector) else {}},
+            "selectors": {self._name: self._options},
         }
 
     def _state(self, rounds_played: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from equifl.signals import Ints
 
 _LOST = 1e-3  # of the sum of two squares: what is less has lost its digits to rounding
-_IN_CACHE = 2**20  # numbers that a CPU centres at a time
+_AT_A_TIME = {"cpu": 2**20, "cuda": 2**26}  # numbers that are centred: in the caches, in little of the memory
 _DIRECT = 2**24  # numbers that are subtracted at a time
 
 
@@ -72,8 +72,8 @@ def _renew(apart: Tensor, updates: Tensor, who: Tensor) -> None:
 
 
 def _columns(updates: Tensor) -> Iterator[slice]:
-    """All of them on a GPU; on a CPU so many at a time that they stay in its caches."""
+    """So many at a time."""
     lanes, n, d = updates.shape
-    step = d if updates.is_cuda else max(1, _IN_CACHE // (lanes * n))
+    step = max(1, _AT_A_TIME[updates.device.type] // (lanes * n))
     for start in range(0, d, step):
         yield slice(start, start + step)

@@ -27,7 +27,7 @@ from equifl.threads import cores
 Part = TypeVar("Part")
 
 _FEW = 512  # models that a GPU trains faster than Python launches their kernels
-_KEPT = 8  # recorded steps, each with memory of its own
+_KEPT = 4  # recorded steps, each with memory of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +97,22 @@ class Engine:
         self._evaluated = self._budget * (1 if on_gpu else 8)  # without gradients a CPU's caches hold more
         self._example = dataset.x_train[0].size
         self._steps: dict[Hashable, RecordedStep | None] = {}
-        self._kept = _KEPT
+        self._kept, self._least = _KEPT, 5
         self._pool = None if on_gpu else ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
         if not on_gpu:
             torch.set_num_threads(1)
         self.x_train, self.x_test = (torch.from_numpy(x).to(self.device) for x in (dataset.x_train, dataset.x_test))
         self.y_train, self.y_test = (torch.from_numpy(y).to(self.device) for y in (dataset.y_train, dataset.y_test))
 
-    def stay_within(self, memory_limit: int, *, models: int) -> None:
+    def stay_within(self, memory_limit: int, *, models: int, batch: int) -> None:
         """Work in parts that are small enough for so many bytes of a GPU, of which some are taken already.
 
-        What a part takes is tried out. Of each of the `models` that are trained in a round there are a few copies.
+        What a part takes is tried out. Of each of the `models` that are trained at a time there are a few copies.
         """
         if self.device.type == "cpu":  # where parts are small anyway
             return
         taken = torch.cuda.memory_allocated() + 8 * 4 * models * self.model.parameters
-        few, batch = 8, 32
+        few = 8
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         weights = torch.zeros(few, self.model.parameters, device=self.device)
@@ -124,7 +124,7 @@ class Engine:
         )
         budget = (memory_limit - taken) * few * batch * self._example // (2 * part)  # half of it may lie idle
         self._budget, self._evaluated = min(self._budget, budget), min(self._evaluated, budget)
-        self._kept = 0
+        self._kept, self._least = 0, 1
 
     def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
         """Local SGD of every row of `weights` (M, d) on its own batches.
@@ -173,10 +173,10 @@ class Engine:
         if self.device.type == "cpu" or len(positions) > _FEW or not self.model.layers:
             return None
         key = (kind, positions.shape[0], positions.shape[2])
-        if key not in self._steps:
-            self._steps[key] = None
-        elif self._steps[key] is None:
-            self._steps[key] = RecordedStep(step, state, positions[:, 0], active[:, 0])
+        seen, recorded = key in self._steps, self._steps.pop(key, None)
+        if seen and recorded is None:
+            recorded = RecordedStep(step, state, positions[:, 0], active[:, 0])
+        self._steps[key] = recorded  # as the last, so that those go which were not used for longest
         while len(self._steps) > self._kept:
             self._steps.pop(next(iter(self._steps)))
         return self._steps.get(key)
@@ -242,7 +242,7 @@ class Engine:
         return max(1, self._evaluated // (self._example * (rows.stop - rows.start)))
 
     def _side_by_side(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
-        parts = _chunks(models, max(5, self._budget // (self._example * batch)))
+        parts = _chunks(models, max(self._least, self._budget // (self._example * batch)))
         return list(map(work, parts) if self._pool is None else self._pool.map(work, parts))
 
 

@@ -71,7 +71,8 @@ class Federation:
         self.recent = self.models.unsqueeze(1)  # (lanes, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None and isinstance(self.engine, Engine):
-            self.engine.stay_within(config.memory_limit, models=len(self.lanes) * config.per_round)
+            models = max(len(self.lanes) * config.per_round, len(next(self._everyone())))
+            self.engine.stay_within(config.memory_limit, models=models, batch=self.sgd.batch_size)
 
     def _new_store(self, world: World) -> SignalStore:
         length = self.config.sketch

@@ -37,7 +37,7 @@ def _correlate(
     model = (tl.program_id(0) // blocks).to(tl.int64)
     cell = (tl.program_id(0) % blocks) * CELLS + tl.arange(0, CELLS)
     inside = (cell < images * ROWS * COLUMNS)[None, :]
-    image, row, column = cell // (ROWS * COLUMNS), cell // COLUMNS % ROWS, cell % COLUMNS
+    image, row, column = (cell // (ROWS * COLUMNS)).to(tl.int64), cell // COLUMNS % ROWS, cell % COLUMNS
     out = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     real = (out < OUT)[:, None]
     corner = x + model * x_model + (image * x_image + 2 * row * WIDE + 2 * column)[None, :]
@@ -102,7 +102,7 @@ def _to_weights(
     for start in range(0, images * ROWS * COLUMNS, CELLS):
         cell = start + tl.arange(0, CELLS)
         inside = (cell < images * ROWS * COLUMNS)[None, :]
-        image, within = cell // (ROWS * COLUMNS), cell % (ROWS * COLUMNS)
+        image, within = (cell // (ROWS * COLUMNS)).to(tl.int64), cell % (ROWS * COLUMNS)
         at = ((model * images + image) * (OUT * ROWS * COLUMNS) + within)[None, :] + (out * (ROWS * COLUMNS))[:, None]
         place = tl.load(places + at, inside & real[:, None], other=4).to(tl.int32)
         along = tl.load(slope + at, inside & real[:, None], other=0.0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import importlib
-import importlib.util
 import itertools
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
@@ -220,11 +221,28 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
 
 def _fusible(layer: nn.Conv2d, after: nn.Module) -> bool:
     """Whether our kernel does what this convolution and this layer after it do."""
-    if importlib.util.find_spec("triton") is None or type(after) is not nn.MaxPool2d:
+    if type(after) is not nn.MaxPool2d or after.ceil_mode or layer.stride != (1, 1) or layer.kernel_size[1] > 5:
         return False
-    two_by_two = {after.kernel_size, after.stride} <= {2, (2, 2)} and not after.ceil_mode
-    plain = {after.padding, after.dilation} <= {0, 1} and layer.stride == (1, 1)
-    return two_by_two and plain and layer.kernel_size[1] <= 5
+
+    def is_pair(value: object, number: int) -> bool:
+        return value in (number, (number, number), [number, number])
+
+    two_by_two = is_pair(after.kernel_size, 2) and is_pair(after.stride, 2)
+    return two_by_two and is_pair(after.padding, 0) and is_pair(after.dilation, 1) and _triton_runs()
+
+
+@lru_cache
+def _triton_runs() -> bool:
+    """Whether kernels of ours run on this GPU: Triton may be missing, or the C compiler that it wants."""
+    try:
+        from equifl.sim.fused import convolve_and_pool
+
+        one = torch.zeros(1, 1, 1, 2, 2, device="cuda")
+        convolve_and_pool(one, one[..., :1, :1].contiguous(), one[:, :, 0, 0, 0], padding=(0, 0), relu=True)
+    except Exception as error:  # whatever it is, there is another way
+        warnings.warn(f"convolutions go by patches, several times slower: no Triton here ({error})", stacklevel=2)
+        return False
+    return True
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -589,3 +589,4 @@ def test_distances_take_less_memory_than_by_default() -> None:
 
     assert limit(SubTrunc()) == limit(UnionFL()) == 2**27
     assert limit(DivFL(memory_limit=2**31)) == 2**31
+    assert FairSelection(FedAvg(), SubTrunc(), k=2)._options["memory_limit"] == 2**30  # as it was given

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import conv2d, max_pool2d
 
 pytest.importorskip("triton", reason="Triton is not installed, which is there where CUDA is")
 
+from equifl.sim import models
 from equifl.sim.fused import convolve_and_pool
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -75,3 +77,26 @@ def test_what_is_not_a_number_stays_so() -> None:
     x[0, 0, 0, 1, 1] = torch.nan
     y = convolve_and_pool(x, torch.ones(1, 1, 1, 1, 1), torch.zeros(1, 1), padding=(0, 0), relu=True)
     assert y.isnan().tolist() == [[[[[True, False], [False, False]]]]]
+
+
+POOLS = [
+    nn.MaxPool2d(2),
+    nn.MaxPool2d([2, 2], (2, 2)),  # type: ignore[arg-type]
+    nn.MaxPool2d(2, padding=1),  # by patches, as are those below
+    nn.MaxPool2d(2, ceil_mode=True),
+    nn.MaxPool2d(2, stride=1),
+    nn.MaxPool2d(2, dilation=2),
+    nn.MaxPool2d(3),
+]
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=str)
+def test_a_network_on_a_gpu_is_that_on_a_cpu(pool: nn.MaxPool2d, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_triton_runs", lambda: True)
+    layers: list[nn.Module] = [nn.Conv2d(1, 2, 3), pool, nn.ReLU(), nn.Flatten()]
+    features = nn.Sequential(*layers)(torch.zeros(1, 1, 9, 9)).shape[1]
+    layers.append(nn.Linear(features, 3))
+    parameters = sum(p.numel() for p in nn.Sequential(*layers).parameters())
+    weights, inputs = torch.randn(2, parameters), torch.randn(2, 3, 1, 9, 9)
+    found, expected = (forward(layers)(weights, inputs) for forward in (models._on_gpu, models._on_cpu))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
