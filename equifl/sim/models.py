@@ -108,7 +108,9 @@ class StackedModel:
         plain = type(module).forward is nn.Sequential.forward
         layers = _pool_first(module) if isinstance(module, nn.Sequential) and plain else [module]
         parameters = sum(p.numel() for p in module.parameters())
-        if not all(map(_stackable, layers)):
+        weighty = [id(layer) for layer in layers if list(layer.parameters())]
+        twice = len(set(weighty)) < len(weighty)  # the same weights at two places
+        if twice or not all(map(_stackable, layers)):
             return cls(_mapped(module), parameters)
         return cls(_layered(layers), parameters, tuple(layers))
 

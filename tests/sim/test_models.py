@@ -110,3 +110,13 @@ def test_convolution_by_patches_is_convolution(layer: nn.Conv2d) -> None:
     for copy in range(5):
         alone = nn.functional.conv2d(x[copy], weight[copy], bias[copy], layer.stride, layer.padding)
         torch.testing.assert_close(found[copy], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_may_be_there_twice() -> None:
+    twice, relu = nn.Linear(4, 4), nn.ReLU()
+    model = StackedModel.of(nn.Sequential(twice, relu, twice, relu, nn.Linear(4, 3)))
+    weights, inputs = torch.randn(2, model.parameters), torch.randn(2, 5, 4)
+    found = model.forward(weights, inputs)
+    for row, x, y in zip(weights, inputs, found, strict=True):
+        w, b, last, c = row[:16].view(4, 4), row[16:20], row[20:32].view(3, 4), row[32:]
+        torch.testing.assert_close(y, ((x @ w.T + b).relu() @ w.T + b).relu() @ last.T + c)
