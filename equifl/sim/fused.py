@@ -15,8 +15,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import pad
 
-WIDEST = 5  # columns of a kernel that `_to_weights` has sums for
-
 # What one program takes, and by how many warps: the fastest of those tried on LeNet.
 _CELLS, _CHANNELS, _WARPS = 128, 8, 2
 _CELLS_TO_WEIGHTS, _WARPS_TO_WEIGHTS = 32, 1
@@ -88,7 +86,10 @@ def _to_weights(
     IN: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, CELLS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of one row of a kernel: of every cell its slope, times what is around the place where it goes."""
+    """The slopes of one row of a kernel: of every cell its slope, times what is around the place where it goes.
+
+    There are sums for five columns, and no wider kernel is given to it.
+    """
     model = (tl.program_id(0) // (IN * KH)).to(tl.int64)
     taps = tl.program_id(0) % (IN * KH)
     out = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
