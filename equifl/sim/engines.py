@@ -41,9 +41,8 @@ def obstacle_to_fast(model: StackedModel, shape: Shape, device: str) -> str:
 def _obstacle_in_model(model: StackedModel, shape: Shape) -> str:
     layers = model.layers
     if not layers:
-        return "the model is no plain sequence of convolutions, ReLU, max-pooling, flatten and linear layers"
-    if len(set(map(id, layers))) < len(layers):
-        return "the model has a layer twice"
+        plain = "convolutions, ReLU, max-pooling, flatten and linear layers, each with weights of its own"
+        return f"the model is no plain sequence of {plain}"
     for layer in layers:
         if isinstance(layer, nn.MaxPool2d) and (layer.ceil_mode or {layer.padding, layer.dilation} != {0, 1}):
             return f"{layer} has padding, dilation or ceil_mode"

@@ -108,9 +108,8 @@ class StackedModel:
         plain = type(module).forward is nn.Sequential.forward
         layers = _pool_first(module) if isinstance(module, nn.Sequential) and plain else [module]
         parameters = sum(p.numel() for p in module.parameters())
-        weighty = [id(layer) for layer in layers if list(layer.parameters())]
-        twice = len(set(weighty)) < len(weighty)  # the same weights at two places
-        if twice or not all(map(_stackable, layers)):
+        shared = parameters < sum(p.numel() for layer in layers for p in layer.parameters())  # weights at two places
+        if shared or not all(map(_stackable, layers)):
             return cls(_mapped(module), parameters)
         return cls(_layered(layers), parameters, tuple(layers))
 

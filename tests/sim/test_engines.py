@@ -1,7 +1,9 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from equifl.config import Config
@@ -30,6 +32,21 @@ def test_our_models_run_fast(name: str) -> None:
     assert choose_engine(model, made_up(SHAPES[name]), "cpu", "auto").name == "fast"
 
 
+def test_one_relu_for_all_layers_runs_fast_and_right() -> None:
+    pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
+    relu = nn.ReLU()
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), relu, nn.Linear(9, 9), relu, nn.Linear(9, 10))
+    model, dataset, weights = (
+        StackedModel.of(module),
+        made_up(IMAGE),
+        nn.utils.parameters_to_vector(module.parameters()),
+    )
+    fast, general = (choose_engine(model, dataset, "cpu", wanted) for wanted in ("auto", "general"))
+    assert (fast.name, general.name) == ("fast", "general")
+    found, expected = (engine.gradients(weights.detach()[None], np.arange(30)[None]) for engine in (fast, general))
+    torch.testing.assert_close(found, expected)
+
+
 class Twice(nn.Sequential):
     def forward(self, x: Any) -> Any:
         return 2 * nn.Sequential(*self)(x)
@@ -44,7 +61,7 @@ again = nn.Linear(10, 10)
         (Residual(), IMAGE, "no plain sequence"),
         (Twice(nn.Flatten(), nn.Linear(64, 10)), IMAGE, "no plain sequence"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.GELU(), nn.Linear(10, 10)), IMAGE, "no plain sequence"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), again, again), IMAGE, "has a layer twice"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), again, again), IMAGE, "each with weights of its own"),
         (nn.Sequential(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(25, 10)), IMAGE, "has padding, dilation"),
         (nn.Sequential(nn.MaxPool2d(3, ceil_mode=True), nn.Flatten(), nn.Linear(9, 10)), IMAGE, "or ceil_mode"),
         (nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)), IMAGE, "must not begin with a ReLU"),

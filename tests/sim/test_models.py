@@ -112,11 +112,28 @@ def test_convolution_by_patches_is_convolution(layer: nn.Conv2d) -> None:
         torch.testing.assert_close(found[copy], alone, rtol=1e-4, atol=1e-5)
 
 
-def test_a_layer_may_be_there_twice() -> None:
+def tied() -> nn.Sequential:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight, second.bias = first.weight, first.bias
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(4, 3))
+
+
+def repeated() -> nn.Sequential:
     twice, relu = nn.Linear(4, 4), nn.ReLU()
-    model = StackedModel.of(nn.Sequential(twice, relu, twice, relu, nn.Linear(4, 3)))
+    return nn.Sequential(twice, relu, twice, relu, nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("module", [tied(), repeated()], ids=["tied", "repeated"])
+def test_weights_may_serve_at_two_places(module: nn.Sequential) -> None:
+    model = StackedModel.of(module)
     weights, inputs = torch.randn(2, model.parameters), torch.randn(2, 5, 4)
     found = model.forward(weights, inputs)
     for row, x, y in zip(weights, inputs, found, strict=True):
         w, b, last, c = row[:16].view(4, 4), row[16:20], row[20:32].view(3, 4), row[32:]
         torch.testing.assert_close(y, ((x @ w.T + b).relu() @ w.T + b).relu() @ last.T + c)
+
+
+def test_a_layer_without_weights_may_serve_everywhere() -> None:
+    relu = nn.ReLU()
+    model = StackedModel.of(nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3)))
+    assert len(model.layers) == 5
