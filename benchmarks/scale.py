@@ -10,10 +10,10 @@ distances with scikit-learn and maximise exact facility location, as `DivFL()` d
 minutes, and their imports and compilation are not counted. "sketch": one update to 256 numbers. "simulation": seconds
 a round of logistic regression with k = 100 and stale signals, the selection apart. "cluster": the selection alone, on
 this machine and then by `ClusterSelector` with 1, 2 and 4 Ray workers on it, started but empty; the most memory of
-each, and all messages as they are pickled. `--only` measures the points whose name contains the text, again; the
-others stay as they are in the file. When all are there, docs/scale.md is filled in from it. "others" is the share of
-the machine's time that other processes took meanwhile; `--disturbed 0.05` measures again the
-points where it was above that, and those that are missing.
+each, and all messages as they are pickled. "balance": how near to everybody's mean the cohorts of Rota are. `--only`
+measures the points whose name contains the text, again; the others stay as they are in the file. When all are there,
+docs/scale.md is filled in from it. "others" is the share of the machine's time that other processes took meanwhile;
+`--disturbed 0.05` measures again the points where it was above that, and those that are missing.
 """
 
 from __future__ import annotations
@@ -69,6 +69,9 @@ def points() -> Iterator[dict[str, Any]]:
         yield {"part": "cluster", "name": name, "n": 10**6, "k": 100, "dtype": "float16"}
     for n in (10**4, 3 * 10**4):
         yield {"part": "cluster", "name": "DivFL, exact", "n": n, "k": 100, "dtype": "float32"}
+    yield {"part": "cluster", "name": "Rota", "n": 10**6, "k": 1000, "dtype": "float32"}
+    for k in (100, 1000):
+        yield {"part": "balance", "name": "Rota", "n": 10**5, "k": k, "dtype": "float32"}
     for k in (100, 1000):
         yield {"part": "selection", "name": "Rota", "n": 10**7, "k": k, "dtype": "float16"}
     yield {"part": "selection", "name": "SubTrunc, sample 10", "n": 10**7, "k": 100, "dtype": "float16"}
@@ -121,7 +124,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "sketches.npy"
-            if point["part"] in ("selection", "cluster"):
+            if point["part"] in ("selection", "cluster", "balance"):
                 made = measure({"part": "make", "n": point["n"], "dtype": point["dtype"]}, path, sys.executable)
                 assert made == {}, made
             python = given.peers if point["name"] in PEERS else sys.executable

@@ -88,6 +88,34 @@ def select(point: dict[str, Any], path: Path) -> dict[str, Any]:
     return found | {"memory_limit": getattr(getattr(selector, "inner", selector), "memory_limit", None)}
 
 
+def balance(point: dict[str, Any], path: Path) -> dict[str, Any]:
+    """How far a cohort's mean is from everybody's, in units of a random cohort's: by Rota, and by Rota on shards.
+
+    Shards that plan for themselves give k / shards of their own clients a seat.
+    """
+    from equifl import Rota, Signals
+
+    updates, k = np.load(path), point["k"]
+    mean = updates.mean(axis=0, dtype=np.float64)
+
+    def cohort(parts: list[Any], rng: np.random.Generator) -> Any:
+        seats = k // len(parts)
+        return np.concatenate(
+            [part[Rota().select_around(mean, Signals(updates=updates[part]), seats, rng=rng)] for part in parts]
+        )
+
+    def distance(cohorts: list[Any]) -> float:
+        return float(np.sqrt(np.mean([np.sum((updates[cohort].mean(axis=0) - mean) ** 2) for cohort in cohorts])))
+
+    rng = np.random.default_rng(SEED)
+    unit = distance([rng.permutation(point["n"])[:k] for _ in range(100)])
+    found = {}
+    for shards in (1, 2, 4):
+        parts = np.array_split(np.arange(point["n"]), shards)
+        found[str(shards)] = distance([cohort(parts, np.random.default_rng(seed)) for seed in range(8)]) / unit
+    return {"distance with shards": found}
+
+
 def peer(point: dict[str, Any], path: Path) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_AS, (PEER_BYTES, PEER_BYTES))
     from sklearn.metrics import pairwise_distances
@@ -164,6 +192,8 @@ def child(point: dict[str, Any], path: Path) -> dict[str, Any]:
         return sketch_one(point)
     if point["part"] == "simulation":
         return simulate(point)
+    if point["part"] == "balance":
+        return balance(point, path)
     if point["part"] == "cluster":
         from scale_cluster import select_on_cluster
 

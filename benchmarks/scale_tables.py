@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 from drawing import COLOURS, Axis, Panel, picture
@@ -81,9 +80,9 @@ def amount(number: float) -> str:
 
 def cluster_table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| N | method | numbers | here alone | 1 worker | 2 | 4 | most memory of a worker: 1, 2, 4 | steps "
+        "| N | method | k | numbers | here alone | 1 worker | 2 | 4 | most memory of a worker: 1, 2, 4 | steps "
         "| to each worker, a step | back | the same cohort |",
-        "|---:|---|---|---:|---:|---:|---:|---|---:|---:|---:|---|",
+        "|---:|---|---:|---|---:|---:|---:|---:|---|---:|---:|---:|---|",
     ]
     for row in of_cluster(rows):
         several = row["with workers"]
@@ -93,7 +92,7 @@ def cluster_table(rows: list[dict[str, Any]]) -> str:
         messages = f"{last['steps']} | {amount(a_step(last, 'out'))} | {amount(a_step(last, 'back'))}"
         worth = min(found.get("share of the value", 1.0) for found in several)
         same = "yes" if all(found["same choice"] for found in several) else f"no; {100 * worth:.3f} % of the value"
-        start = f"| {row['n']:,} | {row['name']} | {row['dtype']} | {row['seconds']:.2f} s"
+        start = f"| {row['n']:,} | {row['name']} | {row['k']:,} | {row['dtype']} | {row['seconds']:.2f} s"
         lines.append(f"{start} | {seconds} | {memory} GiB | {messages} | {same} |")
     return "\n".join(lines)
 
@@ -105,7 +104,8 @@ def cluster_figure(rows: list[dict[str, Any]]) -> str:
     times = Panel(60, "seconds against workers; dashed: here alone", workers, Axis.powers(0, 2))
     sent = Panel(440, "bytes to each of 4 workers, a step", Axis.powers(4, 6, "10^{}"), Axis.powers(2, 5, "10^{}"))
     for name, colour in legend:
-        mine = [row for row in of_cluster(rows) if row["name"] == name and row["dtype"] == "float32"]
+        kind = {"name": name, "dtype": "float32", "k": 100}
+        mine = [row for row in of_cluster(rows) if row.items() >= kind.items()]
         if not mine:
             continue
         largest = max(mine, key=lambda row: row["n"])
@@ -150,14 +150,17 @@ def on_paper(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def plan_words(rows: list[dict[str, Any]]) -> str:
-    """Why Rota's plan stays on the driver, in numbers."""
-    found = [found for row in of_cluster(rows) if row["name"] == "Rota" for found in row["with workers"]]
-    plans, call = [one["planning"] for one in found], statistics.median(one["a call"] for one in found)
-    return (
-        f"Measured: a plan takes {min(plans):.1f} to {max(plans):.1f} s whatever N is, and one call of a worker that "
-        f"does nothing\n{1000 * call:.1f} ms: {2048 * call:.1f} s for each pass over 2,048 clients, of which a plan "
-        "takes two or more."
-    )
+    """Why Rota is not planned by shards for their own clients, in numbers."""
+    balanced = {row["k"]: row["distance with shards"] for row in rows if row["part"] == "balance"}
+    lines = ["| k | tables | 2 shards, for themselves | 4 shards |", "|---:|---:|---:|---:|"]
+    for k, found in balanced.items():
+        lines.append(f"| {k:,} | {' | '.join(f'{100 * found[shards]:.0f} %' for shards in ('1', '2', '4'))} |")
+    found = [
+        found for row in of_cluster(rows) if row["name"] == "Rota" and row["k"] == 100 for found in row["with workers"]
+    ]
+    plans = [one["planning"] for one in found]
+    lines += ["", f"Planning 100 seats for 2,048 clients took {min(plans):.1f} to {max(plans):.1f} s, whatever N was."]
+    return "\n".join(lines)
 
 
 def seconds_here(found: dict[str, Any]) -> float:

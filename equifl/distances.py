@@ -121,27 +121,42 @@ class Distances:
         return float(sums.sum()) / max(1, len(references) * self._count)
 
 
-def centred_gram(signals: Signals, ids: Ints, mean: Floats | None = None) -> Floats:
-    """(len(ids), len(ids)) inner products <u_i - mean, u_j - mean>, with the mean over all clients heard from.
+def centred_products(signals: Signals, mean: Floats | None = None) -> Callable[[Ints, Ints], Floats]:
+    """The function of ids and others that gives their (len(ids), len(others)) inner products <u_i - mean, u_j - mean>.
 
-    A caller who has that mean of the updates already may give it.
+    The mean is that of the updates of all clients heard from; a caller who has it already may give it.
     """
     known = signals.knows_update
     if signals.distances is not None:
-        squared = signals.distances[ids][:, known].astype(np.float64) ** 2  # to everyone heard from
-        to_mean = squared.mean(axis=1)
-        spread = np.mean(signals.distances[np.ix_(known, known)].astype(np.float64) ** 2) / 2
-        among = signals.distances[np.ix_(ids, ids)].astype(np.float64) ** 2
-        return (to_mean[:, None] + to_mean - among) / 2 - spread
+        distances = signals.distances
+        spread = np.mean(distances[np.ix_(known, known)].astype(np.float64) ** 2) / 2
+
+        def to_mean(ids: Ints) -> Floats:  # squared, but for the spread
+            return np.mean(distances[ids][:, known].astype(np.float64) ** 2, axis=1)
+
+        def by_distances(ids: Ints, others: Ints) -> Floats:
+            among = distances[np.ix_(ids, others)].astype(np.float64) ** 2
+            return (to_mean(ids)[:, None] + to_mean(others) - among) / 2 - spread
+
+        return by_distances
     assert signals.updates is not None
-    wide = np.result_type(signals.updates, np.float32)
+    updates, wide = signals.updates, np.result_type(signals.updates, np.float32)
     if mean is None:
-        mean, _ = mean_and_reach(signals.updates, None if known.all() else np.flatnonzero(known))
-    centred = np.subtract(signals.updates[ids], mean.astype(wide), dtype=wide)
-    unit = max(float(centred.max(initial=0)), -float(centred.min(initial=0)))
-    if not unit < 1e30:
-        raise ValueError(f"updates: differ by {unit:.0e}; allowed: up to 1e30")
-    return centred @ centred.T
+        mean, _ = mean_and_reach(updates, None if known.all() else np.flatnonzero(known))
+    centre = mean.astype(wide)
+
+    def centred(ids: Ints) -> Floats:
+        rows = np.subtract(updates[ids], centre, dtype=wide)
+        unit = max(float(rows.max(initial=0)), -float(rows.min(initial=0)))
+        if not unit < 1e30:
+            raise ValueError(f"updates: differ by {unit:.0e}; allowed: up to 1e30")
+        return rows
+
+    def by_updates(ids: Ints, others: Ints) -> Floats:
+        rows = centred(ids)
+        return rows @ (rows if others is ids else centred(others)).T
+
+    return by_updates
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equifl import Signals, centring, distances, threads
-from equifl.distances import Distances, UpdateDistances, centred_gram
+from equifl.distances import Distances, UpdateDistances, centred_products
 from equifl.maximizers import greedy
 from equifl.objectives import FacilityLocation
 from equifl.signals import Floats
@@ -185,9 +185,12 @@ def test_gram_from_updates_and_from_distances_agree() -> None:
     ids = np.array([5, 0, 11])
     centred = updates[ids] - np.nanmean(updates, axis=0)
     expected = centred @ centred.T
-    np.testing.assert_allclose(centred_gram(Signals(updates=updates), ids), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(centred_products(Signals(updates=updates))(ids, ids), expected, rtol=1e-6, atol=1e-6)
     given_ones = Signals(distances=exact(updates))
-    np.testing.assert_allclose(centred_gram(given_ones, ids), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(centred_products(given_ones)(ids, ids), expected, rtol=1e-6, atol=1e-6)
+    some = centred_products(Signals(updates=updates))(ids, ids[:1])
+    np.testing.assert_allclose(some, expected[:, :1], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(centred_products(given_ones)(ids, ids[:1]), expected[:, :1], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("magnitude", [1e31, 1e37, 1e-40, 1e-300])

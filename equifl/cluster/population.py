@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,13 @@ class Population:
         self.memory_limit = memory_limit
         ids = np.flatnonzero(self.known)
         cuts = [len(ids) * s // shards for s in range(shards + 1)]
-        ranges = [(int(ids[a]), int(ids[b - 1]) + 1) for a, b in pairwise(cuts)]
+        ranges = [(int(ids[a]), int(ids[b - 1]) + 1) for a, b in itertools.pairwise(cuts)]
         file, key = _file(self.updates), uuid.uuid4().hex
         self.parts = [
             Part(key, a, b, file, [ray.put(self.updates[a:b])] if file is None else None, memory_limit)
             for a, b in ranges
         ]
-        self.largest = max(b - a for a, b in pairwise(cuts))
+        self.largest = max(b - a for a, b in itertools.pairwise(cuts))
         self.count = len(ids)
 
     def ask(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
@@ -64,6 +64,15 @@ class Population:
     def mean(self) -> Floats:
         """(d,) the mean update."""
         return sum((count / self.count * mean for mean, count in self.ask("mean")), np.zeros(self.updates.shape[1]))
+
+    def each(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
+        """As `map`, one call a worker at a time, so that no more is sent ahead than they can work on.
+
+        A single call is done here, where its arguments are: nothing else would be done meanwhile.
+        """
+        calls = zip(*columns, strict=True)
+        while wave := list(itertools.islice(calls, len(self.parts))):
+            yield from self.ask("call", function, wave, of=range(len(wave))) if len(wave) > 1 else [function(*wave[0])]
 
     @cached_property
     def reaches(self) -> list[float]:

@@ -37,7 +37,8 @@ class ClusterSelector:
     clients for a sample of everyone. With one shard it is lazy greedy itself.
 
     Rota: the cohort of one machine with the same seed. The shards average the updates, which is all that grows with
-    the clients; groups are planned here, from the updates of at most 2,048 clients (docs/scale.md says why).
+    the clients, and plan: every 128 seats are a worker's task, for which it is sent the inner products of the at most
+    2,048 clients that these seats are planned for (docs/scale.md says why these are not its own).
 
     Selectors that look at no updates, and signals that bring `distances`, leave nothing to spread: `selector` then
     selects here. A worker that dies is started again by Ray, and the choice is the same.
@@ -85,7 +86,7 @@ class ClusterSelector:
 
     def _select(self, population: Population, signals: Signals, k: int, rng: np.random.Generator) -> Ints:
         if isinstance(self.selector, Rota):
-            return self.selector.select_around(population.mean(), signals, k, rng=rng)
+            return self.selector.select_around(population.mean(), signals, k, rng=rng, each=population.each)
         assert isinstance(self.selector, HasObjective)
         function = spread(self.selector, signals, population)
         sample = _sample(self.selector)

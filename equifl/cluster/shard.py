@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -139,6 +140,10 @@ class Shard:
         function = with_locations(selector.objective(signals), weighed)
         candidates = np.flatnonzero(signals.available & function.known)
         return lazy_greedy(function, k, candidates=candidates) + part.first
+
+    def call(self, part: Part, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Work that needs nothing of what is here."""
+        return function(*arguments)
 
     def process(self) -> int:
         """The worker's process, for whoever looks after it."""

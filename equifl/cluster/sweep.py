@@ -59,7 +59,8 @@ class Group:
         self._hire()
 
     def _hire(self) -> None:
-        need: dict[str, Any] = {"num_gpus": 1} if self._device == "cuda" else {"num_cpus": 1}
+        # A GPU without a CPU, or lanes would wait where there are more GPUs than CPUs.
+        need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._device == "cuda" else {"num_cpus": 1}
         workers: Any = ray.remote(LaneWorker)
         self.worker: Any = workers.options(**need).remote()
         self.ready = [self.worker.prepare.remote(self.config, self._dataset, self._device, self._engine)]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from equifl.distances import centred_gram
+from equifl.distances import centred_products
 from equifl.selectors.rules import cohort_size, warn_if_deaf
 from equifl.signals import Floats, Ints, Signals
 
 _GROUPS = 32  # planned at a time: more make the group that is played hardly better
 _CLIENTS = 2048  # planned at a time: their Gram matrix takes 32 MiB
+_SEATS = 128  # planned at a time: 2,048 clients make 16 groups of them; were they few, each would be less balanced
+
+Each: TypeAlias = Callable[..., Iterable[Any]]  # `map`, or what does the same elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,8 @@ class Rota:
     3. One of the groups is played, at random. The next round plans anew with the pool that is left.
 
     A client whose update was never heard goes first among those with as many selections, in random order.
-    From a large pool a random part is planned: 32 groups, at most 2,048 clients.
+    From a large pool a random part is planned: 32 groups, at most 2,048 clients. Of a large cohort, 128 seats at most
+    are planned at a time, each time for another part of the pool.
 
     >>> signals = Signals(updates=[[-2.0], [2.0], [-1.0], [1.0]])
     >>> sorted(Rota().select(signals, 2, rng=np.random.default_rng(0)).tolist()) in ([0, 1], [2, 3])
@@ -41,8 +44,10 @@ class Rota:
         """K distinct ids of available clients, in the order of choice."""
         return self.select_around(None, signals, k, rng=rng)
 
-    def select_around(self, mean: Floats | None, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """The same, for a caller who has the mean update of all clients heard from already."""
+    def select_around(
+        self, mean: Floats | None, signals: Signals, k: int, *, rng: np.random.Generator, each: Each = map
+    ) -> Ints:
+        """The same, for a caller who has the mean update of all clients heard from, or a `map` to plan elsewhere."""
         k = cohort_size(signals, k)
         known = signals.knows_update
         warn_if_deaf(signals, known)
@@ -55,35 +60,58 @@ class Rota:
         sure = queue[:k][(times[queue[:k]] < count) | ~known[queue[:k]]]
         pool = queue[(times[queue] == count) & known[queue]]
         seats = k - len(sure)
-        # More seats than can be planned: the first of the shuffled pool get them, the others balance these.
-        extra = max(0, seats - _CLIENTS // 2)
-        sure, pool, seats = np.concatenate([sure, pool[:extra]]), pool[extra:], seats - extra
-        pool = pool[: min(_GROUPS * k, _CLIENTS)]
-        gram = partial(centred_gram, signals, mean=mean)
-        return np.concatenate([sure, pool[_plan(gram, sure[known[sure]], pool, seats, rng)]])
+        if seats in (0, len(pool)):
+            return np.concatenate([sure, pool[:seats]])
+        tables = _set_tables(pool, seats, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
+        products = centred_products(signals, mean)
+        inner = (products(table.clients, table.clients) for table in tables)
+        pull = (products(table.clients, table.seated).sum(axis=1) for table in tables)
+        plans = each(planned, inner, pull, [table.labels for table in tables], [table.groups for table in tables])
+
+        def played(table: _Table, plan: Ints) -> Ints:
+            return table.clients[plan == (0 if len(table.seated) else rng.integers(table.groups))]
+
+        return np.concatenate([sure, *map(played, tables, plans)])
 
 
-def _plan(centred: Callable[[Ints], Floats], sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
-    """Positions in `pool` of those who get the seats beside `sure`."""
-    if seats == 0 or len(pool) == seats:
-        return np.arange(seats)
-    gram = centred(np.concatenate([pool, sure])).astype(np.float64)
-    inner, pull = gram[: len(pool), : len(pool)], gram[: len(pool), len(pool) :].sum(axis=1)
-    k = seats + len(sure)
-    # Group 0 sits with `sure`; then full groups of k; the rest is in no group, which costs nothing.
-    groups = 1 + (len(pool) - seats) // k
-    labels = np.minimum(np.arange(len(pool)) + len(sure), groups * k) // k
-    _swap(inner, pull, labels, groups)
-    played = 0 if len(sure) else int(rng.integers(groups))
-    return np.flatnonzero(labels == played)
+@dataclass(frozen=True)
+class _Table:
+    """Some of the seats: which clients they are planned for, and who sits there already.
+
+    Group 0 sits with these; then full groups of k; the rest is in no group, which costs nothing.
+    """
+
+    clients: Ints
+    seats: int
+    seated: Ints
+
+    @property
+    def groups(self) -> int:
+        return 1 + (len(self.clients) - self.seats) // (self.seats + len(self.seated))
+
+    @property
+    def labels(self) -> Ints:
+        """The group of each client, before anybody swaps."""
+        k = self.seats + len(self.seated)
+        return np.minimum(np.arange(len(self.clients)) + len(self.seated), self.groups * k) // k
 
 
-def _swap(inner: Floats, pull: Floats, labels: Ints, groups: int) -> None:
-    """Swap members between groups, in place, while it lowers the sum over groups g of |s_g|^2.
+def _set_tables(pool: Ints, seats: int, seated: Ints, *, most: int) -> list[_Table]:
+    """As many as it takes, with `most` clients each; those who have their seat already sit at the first."""
+    count = -(-seats // _SEATS)
+    parts = np.array_split(pool, count)
+    shares = [len(share) for share in np.array_split(np.arange(seats), count)]
+    others = [seated, *[seated[:0]] * (count - 1)]
+    return [_Table(part[:most], share, there) for part, share, there in zip(parts, shares, others, strict=True)]
+
+
+def planned(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
+    """The labels after swaps of members between groups, while it lowers the sum over groups g of |s_g|^2.
 
     s_g is the sum of g's centred updates; `inner` their inner products, `pull` those with what sits in group 0
     already. Exchanging i in g for j in h adds 2 <u_j - u_i, s_g> + |u_j - u_i|^2 to |s_g|^2, and likewise for h.
     """
+    inner, pull, labels = inner.astype(np.float64), pull.astype(np.float64), labels.copy()
     everyone = np.arange(len(labels))
     counts = np.append(np.ones(groups), 0.0)  # the last label is nobody's group
     member = np.zeros((len(labels), groups + 1))
@@ -111,3 +139,4 @@ def _swap(inner: Floats, pull: Floats, labels: Ints, groups: int) -> None:
                 labels[i], labels[j] = h, g
                 own, weight = along[everyone, labels], counts[labels]
                 improved = True
+    return labels

@@ -227,6 +227,29 @@ def test_rota_plays_what_one_machine_plays() -> None:
         )
 
 
+@pytest.mark.parametrize("kill", [None, by_ray, from_outside])
+def test_rotas_tables_are_planned_by_workers(
+    monkeypatch: pytest.MonkeyPatch, kill: Callable[[int], None] | None
+) -> None:
+    """300 seats are three tables: two are planned at a time, and the last one here."""
+    tell, told = Population.tell, []
+
+    def watched(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        told.append(method)
+        calls = tell(self, method, *arguments, **options)
+        if method == "call" and kill is not None:
+            kill(1)
+        return calls
+
+    updates = np.random.default_rng(0).normal(size=(900, 5))
+    updates[::300] = np.nan  # three strangers have seats already
+    signals = Signals(updates=updates, available=np.arange(900) % 9 > 0)
+    expected = choose(Rota(), signals, 300)
+    monkeypatch.setattr(Population, "tell", watched)
+    assert choose(ClusterSelector(Rota(), shards=2), signals, 300).tolist() == expected.tolist()
+    assert told == ["mean", "call", "forget"]
+
+
 @pytest.mark.parametrize("selector", [Uniform(), PowerOfChoice()], ids=repr)
 def test_what_needs_no_updates_is_chosen_here(selector: Selector) -> None:
     signals = made_up_signals(30)

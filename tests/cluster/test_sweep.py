@@ -1,5 +1,7 @@
 """Sweeps on workers give the record of a sweep in one process, whoever dies."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -129,6 +131,16 @@ def test_refuses_a_gpu_that_the_cluster_does_not_have() -> None:
         pytest.skip("it has one")
     with pytest.raises(ValueError, match="device: 'cuda' is not allowed; allowed: auto or cpu, because the cluster"):
         Sweep(CONFIG, DATA, device="cuda", address=None)
+
+
+def test_every_gpu_of_the_cluster_has_a_worker_and_its_successor(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
+    """Ray is told of two GPUs; who dies in round 3 leaves its own to the one who takes over."""
+    command = [sys.executable, "-m", "tests.cluster.on_gpus", str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120)
+    assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
+    first, second, successor = (tmp_path / "gpus").read_text().splitlines()
+    assert {first, second} == {"cuda 0", "cuda 1"}
+    assert successor in (first, second)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 100])

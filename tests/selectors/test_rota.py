@@ -1,5 +1,4 @@
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -65,14 +64,13 @@ def test_no_swap_is_left_that_would_help() -> None:
     centred = rng.normal(size=(20, 3))
     centred -= centred.mean(axis=0)
     pull = rng.normal(size=3)
-    labels = np.minimum(np.arange(20) + 2, 16) // 4  # group 0 with two seats, 1 to 3 with four, the rest in none
-    before = labels.copy()
+    before = np.minimum(np.arange(20) + 2, 16) // 4  # group 0 with two seats, 1 to 3 with four, the rest in none
 
     def cost(labels: Ints) -> float:
         sums = [centred[labels == g].sum(axis=0) + (pull if g == 0 else 0) for g in range(4)]
         return float(sum(s @ s for s in sums))
 
-    rota._swap(centred @ centred.T, centred @ pull, labels, 4)
+    labels = rota.planned(centred @ centred.T, centred @ pull, before, 4)
     assert np.bincount(labels).tolist() == np.bincount(before).tolist()
     assert cost(labels) < cost(before)
     for i in range(20):
@@ -102,18 +100,50 @@ def test_strangers_wait_for_those_with_fewer_selections() -> None:
     assert stranger not in chosen
 
 
-def test_large_pools_are_planned_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[int] = []
-    plan = rota._plan
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Whatever is planned: of how many clients, in how many groups."""
+    seen, plan = [], rota.planned
 
-    def watched(gram: Any, sure: Ints, pool: Ints, seats: int, rng: np.random.Generator) -> Ints:
-        planned.append(len(pool))
-        return plan(gram, sure, pool, seats, rng)
+    def watched(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
+        seen.append((len(labels), groups))
+        return plan(inner, pull, labels, groups)
 
-    monkeypatch.setattr(rota, "_plan", watched)
+    monkeypatch.setattr(rota, "planned", watched)
+    return seen
+
+
+def test_large_pools_are_planned_in_part(monkeypatch: pytest.MonkeyPatch, planned: list[tuple[int, int]]) -> None:
     monkeypatch.setattr(rota, "_CLIENTS", 64)
     signals = Signals(updates=np.random.default_rng(0).normal(size=(1000, 2)))
-    for k in (1, 10, 50, 900):
+    for k in (1, 10, 50):
         chosen = Rota().select(signals, k, rng=np.random.default_rng(0))
         assert len(set(chosen.tolist())) == k
-    assert planned == [32, 64, 64, 64]
+    assert planned == [(32, 32), (64, 6), (64, 1)]
+
+
+def test_large_cohorts_are_planned_by_tables(planned: list[tuple[int, int]]) -> None:
+    updates = np.random.default_rng(0).normal(size=(3000, 3))
+    times = np.repeat([0, 1], [10, 2990])  # ten are behind, and sure of a seat
+    signals = Signals(updates=updates, times_selected=times, last_selected=times - 1, round=1)
+    chosen = Rota().select(signals, 300, rng=np.random.default_rng(0))
+    assert len(set(chosen.tolist())) == 300
+    assert set(chosen.tolist()) >= set(range(10))
+    assert planned == [(997, 9), (997, 10), (996, 10)]  # 290 seats: 97 beside those ten, 97, 96
+    assert len(set(Rota().select(signals, 3000, rng=np.random.default_rng(0)).tolist())) == 3000
+    assert len(planned) == 3  # nobody is left to plan
+
+
+def test_a_large_cohort_is_a_miniature_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By tables it is several times nearer to the population's mean than if its groups were planned in one."""
+    updates = np.random.default_rng(0).normal(size=(8192, 5))
+
+    def error() -> float:
+        cohorts = [Rota().select(Signals(updates=updates), 512, rng=np.random.default_rng(seed)) for seed in range(4)]
+        return float(
+            np.mean([np.linalg.norm((updates[cohort] - updates.mean(axis=0)).mean(axis=0)) for cohort in cohorts])
+        )
+
+    by_tables = error()
+    monkeypatch.setattr(rota, "_SEATS", 512)
+    assert by_tables < error() / 1.5
