@@ -176,8 +176,12 @@ def _on_cpu(layers: list[nn.Module]) -> Forward:
         x = inputs if inputs.dim() != 5 else _side_by_side(inputs)
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
-                weight, bias = left.pop(0).flatten(0, 1), left.pop(0).flatten()
-                x = nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, copies)
+                weight, bias = left.pop(0), left.pop(0).flatten()
+                if layer.in_channels == 3:
+                    x, weight = _of_four(x), nn.functional.pad(weight, (0, 0, 0, 0, 0, 1))
+                x = nn.functional.conv2d(
+                    x, weight.flatten(0, 1), bias, layer.stride, layer.padding, layer.dilation, copies
+                )
             elif isinstance(layer, nn.Linear):
                 x = _multiply(x, left.pop(0), left.pop(0))
             elif isinstance(layer, nn.Flatten):
@@ -254,6 +258,15 @@ def _side_by_side(images: Tensor) -> Tensor:
     """(M, B, channels, H, W) -> (B, M * channels, H, W), channels last in memory."""
     joined = images.transpose(0, 1).flatten(1, 2)
     return joined.contiguous(memory_format=torch.channels_last)
+
+
+def _of_four(images: Tensor) -> Tensor:
+    """(B, M * 3, H, W) -> (B, M * 4, H, W), the fourth channels empty.
+
+    For these the gradient of a grouped convolution takes PyTorch a third of the time.
+    """
+    threes = images.permute(0, 2, 3, 1).unflatten(3, (-1, 3))
+    return nn.functional.pad(threes, (0, 1)).flatten(3).permute(0, 3, 1, 2)
 
 
 def _apart(images: Tensor, copies: int) -> Tensor:
