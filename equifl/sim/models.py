@@ -265,8 +265,8 @@ def _of_four(images: Tensor) -> Tensor:
 
     For these the gradient of a grouped convolution takes PyTorch a third of the time.
     """
-    threes = images.permute(0, 2, 3, 1).unflatten(3, (-1, 3))
-    return nn.functional.pad(threes, (0, 1)).flatten(3).permute(0, 3, 1, 2)
+    last = images.permute(0, 2, 3, 1)
+    return nn.functional.pad(last.reshape(*last.shape[:3], -1, 3), (0, 1)).flatten(3).permute(0, 3, 1, 2)
 
 
 def _apart(images: Tensor, copies: int) -> Tensor:
