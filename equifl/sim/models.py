@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from equifl.checks import require
+from equifl.sim.chain import chain_of
 
 Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
 Shape: TypeAlias = tuple[int, ...]
@@ -105,11 +106,9 @@ class StackedModel:
     @classmethod
     def of(cls, module: nn.Module) -> StackedModel:
         """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`."""
-        plain = type(module).forward is nn.Sequential.forward
-        layers = _pool_first(module) if isinstance(module, nn.Sequential) and plain else [module]
+        layers = _pool_first(chain_of(module) or [])
         parameters = sum(p.numel() for p in module.parameters())
-        shared = parameters < sum(p.numel() for layer in layers for p in layer.parameters())  # weights at two places
-        if shared or not all(map(_stackable, layers)):
+        if not layers or not all(map(_stackable, layers)):
             return cls(_mapped(module), parameters)
         return cls(_layered(layers), parameters, tuple(layers))
 
@@ -145,6 +144,8 @@ def _split(weights: Tensor, module: nn.Module) -> list[Tensor]:
 
 
 def _mapped(module: nn.Module) -> Forward:
+    """For any module. On a CPU one copy after another if it convolves: PyTorch's map is slower at that than a loop."""
+    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
     names = [name for name, _ in module.named_parameters()]
     own = threading.local()  # functional_call puts the weights into the module: one module a thread
 
@@ -155,7 +156,10 @@ def _mapped(module: nn.Module) -> Forward:
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
         if not hasattr(own, "module"):
             own.module = copy.deepcopy(module)
-        return vmap(one)(_split(weights, module), inputs)
+        parameters = _split(weights, module)
+        if convolves and not inputs.is_cuda:
+            return torch.stack([one([p[m] for p in parameters], x) for m, x in enumerate(inputs)])
+        return vmap(one)(parameters, inputs)
 
     return forward
 
@@ -177,7 +181,7 @@ def _on_cpu(layers: list[nn.Module]) -> Forward:
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
                 weight, bias = left.pop(0), left.pop(0).flatten()
-                if layer.in_channels == 3:
+                if layer.in_channels == 3 and torch.is_grad_enabled():
                     x, weight = _of_four(x), nn.functional.pad(weight, (0, 0, 0, 0, 0, 1))
                 x = nn.functional.conv2d(
                     x, weight.flatten(0, 1), bias, layer.stride, layer.padding, layer.dilation, copies
