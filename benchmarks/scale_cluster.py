@@ -60,7 +60,7 @@ def with_workers(selector: Any, signals: Signals, k: int, alone: Ints, workers: 
 @contextmanager
 def weighed() -> Iterator[dict[str, Any]]:
     """What is sent to workers and what comes back, as it is pickled; how often and how long all wait for them."""
-    tell, ask = Population.tell, Population.ask
+    tell, hear = Population.tell, Population.hear
     found: dict[str, Any] = dict.fromkeys(("bytes out", "bytes back", "calls", "steps"), 0)
     found |= dict.fromkeys(("telling", "waiting", "weighing"), 0.0)
 
@@ -80,20 +80,19 @@ def weighed() -> Iterator[dict[str, Any]]:
         found["calls"] += len(calls)
         return calls
 
-    def asking(self: Population, method: str, *arguments: Any, of: Any = None) -> list[Any]:
-        calls = self.tell(method, *arguments, of=of)
+    def hearing(self: Population, calls: list[Any]) -> list[Any]:
         start = time.perf_counter()
-        answers = ray.get(calls)
+        answers = hear(self, calls)
         found["waiting"] += time.perf_counter() - start
-        found["steps"] += 1
+        found["steps"] += bool(calls)
         found["bytes back"] += sum(map(weigh, answers))
         return answers
 
-    Population.tell, Population.ask = telling, asking  # type: ignore[method-assign]
+    Population.tell, Population.hear = telling, hearing  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Population.tell, Population.ask = tell, ask  # type: ignore[method-assign]
+        Population.tell, Population.hear = tell, hear  # type: ignore[method-assign]
 
 
 @contextmanager

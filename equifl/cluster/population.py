@@ -51,7 +51,11 @@ class Population:
 
     def ask(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
         """What shards `of` (None = all) answer; an argument that is a list has one entry a shard."""
-        return ray.get(self.tell(method, *arguments, of=of))
+        return self.hear(self.tell(method, *arguments, of=of))
+
+    def hear(self, calls: list[Any]) -> list[Any]:
+        """The answers, when all are there."""
+        return ray.get(calls)
 
     def tell(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
         """As `ask`, without waiting: workers do what they are told in that order."""
@@ -66,13 +70,14 @@ class Population:
         return sum((count / self.count * mean for mean, count in self.ask("mean")), np.zeros(self.updates.shape[1]))
 
     def each(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
-        """As `map`, one call a worker at a time, so that no more is sent ahead than they can work on.
-
-        A single call is done here, where its arguments are: nothing else would be done meanwhile.
-        """
-        calls = zip(*columns, strict=True)
-        while wave := list(itertools.islice(calls, len(self.parts))):
-            yield from self.ask("call", function, wave, of=range(len(wave))) if len(wave) > 1 else [function(*wave[0])]
+        """As `map`, on the workers: one call each at a time, so that no more is sent ahead than they can work on."""
+        calls: list[Any] = []
+        for arguments in zip(*columns, strict=True):
+            calls += self.tell("call", function, arguments, of=[len(calls)])
+            if len(calls) == len(self.parts):
+                yield from self.hear(calls)
+                calls = []
+        yield from self.hear(calls)
 
     @cached_property
     def reaches(self) -> list[float]:

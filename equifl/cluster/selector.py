@@ -36,9 +36,9 @@ class ClusterSelector:
     max((1 - 1/e) / shards, 1 / k) of the best k of all, whoever is in which shard; as it is, each takes its own
     clients for a sample of everyone. With one shard it is lazy greedy itself.
 
-    Rota: the cohort of one machine with the same seed. The shards average the updates, which is all that grows with
-    the clients, and plan: every 128 seats are a worker's task, for which it is sent the inner products of the at most
-    2,048 clients that these seats are planned for (docs/scale.md says why these are not its own).
+    Rota: the cohort of one machine with the same seed, unless clients tie within rounding. The shards average the
+    updates. A large cohort that is planned in several parts is planned by the workers, one part each at a time, from
+    the inner products of its at most 2,048 clients (docs/scale.md says why these are not their own).
 
     Selectors that look at no updates, and signals that bring `distances`, leave nothing to spread: `selector` then
     selects here. A worker that dies is started again by Ray, and the choice is the same.

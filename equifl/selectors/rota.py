@@ -30,8 +30,8 @@ class Rota:
     3. One of the groups is played, at random. The next round plans anew with the pool that is left.
 
     A client whose update was never heard goes first among those with as many selections, in random order.
-    From a large pool a random part is planned: 32 groups, at most 2,048 clients. Of a large cohort, 128 seats at most
-    are planned at a time, each time for another part of the pool.
+    From a large pool a random part is planned: 32 groups, at most 2,048 clients. From such a pool a large cohort comes
+    from several parts, each of which gets at most 128 seats.
 
     >>> signals = Signals(updates=[[-2.0], [2.0], [-1.0], [1.0]])
     >>> sorted(Rota().select(signals, 2, rng=np.random.default_rng(0)).tolist()) in ([0, 1], [2, 3])
@@ -64,9 +64,14 @@ class Rota:
             return np.concatenate([sure, pool[:seats]])
         tables = _set_tables(pool, seats, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
         products = centred_products(signals, mean)
+
+        def pull(table: _Table) -> Floats:
+            nobody = np.zeros(len(table.clients))
+            return products(table.clients, table.seated).sum(axis=1, dtype=float) if len(table.seated) else nobody
+
         inner = (products(table.clients, table.clients) for table in tables)
-        pull = (products(table.clients, table.seated).sum(axis=1) for table in tables)
-        plans = each(planned, inner, pull, [table.labels for table in tables], [table.groups for table in tables])
+        labels, groups = [table.labels for table in tables], [table.groups for table in tables]
+        plans = (each if len(tables) > 1 else map)(planned, inner, map(pull, tables), labels, groups)
 
         def played(table: _Table, plan: Ints) -> Ints:
             return table.clients[plan == (0 if len(table.seated) else rng.integers(table.groups))]
@@ -78,7 +83,7 @@ class Rota:
 class _Table:
     """Some of the seats: which clients they are planned for, and who sits there already.
 
-    Group 0 sits with these; then full groups of k; the rest is in no group, which costs nothing.
+    Group 0 sits with these; then full groups of as many; the rest is in no group, which costs nothing.
     """
 
     clients: Ints
@@ -86,23 +91,32 @@ class _Table:
     seated: Ints
 
     @property
+    def size(self) -> int:
+        """Of a group."""
+        return self.seats + len(self.seated)
+
+    @property
     def groups(self) -> int:
-        return 1 + (len(self.clients) - self.seats) // (self.seats + len(self.seated))
+        return 1 + (len(self.clients) - self.seats) // self.size
 
     @property
     def labels(self) -> Ints:
         """The group of each client, before anybody swaps."""
-        k = self.seats + len(self.seated)
-        return np.minimum(np.arange(len(self.clients)) + len(self.seated), self.groups * k) // k
+        places = np.arange(len(self.clients)) + len(self.seated)
+        return np.minimum(places // self.size, self.groups)
 
 
 def _set_tables(pool: Ints, seats: int, seated: Ints, *, most: int) -> list[_Table]:
-    """As many as it takes, with `most` clients each; those who have their seat already sit at the first."""
-    count = -(-seats // _SEATS)
+    """One for the whole pool if that is no more than `most`, else as many as it takes, with so many clients each.
+
+    A part of the pool is not balanced itself, and its groups share what it is off: the more they are, the better.
+    """
+    count = -(-seats // _SEATS) if len(pool) > most else 1
     parts = np.array_split(pool, count)
     shares = [len(share) for share in np.array_split(np.arange(seats), count)]
-    others = [seated, *[seated[:0]] * (count - 1)]
-    return [_Table(part[:most], share, there) for part, share, there in zip(parts, shares, others, strict=True)]
+    return [
+        _Table(part[:most], share, seated[i::count]) for i, (part, share) in enumerate(zip(parts, shares, strict=True))
+    ]
 
 
 def planned(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:

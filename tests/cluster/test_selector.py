@@ -164,9 +164,13 @@ def by_ray(index: int) -> None:
     ray.kill(worker(index), no_restart=False)
 
 
+def process(index: int) -> int:
+    return int(ray.get(worker(index).process.remote()))
+
+
 def from_outside(index: int) -> None:
     """As the system does when memory runs out."""
-    os.kill(ray.get(worker(index).process.remote()), signal.SIGKILL)
+    os.kill(process(index), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("kill", [by_ray, from_outside])
@@ -227,27 +231,29 @@ def test_rota_plays_what_one_machine_plays() -> None:
         )
 
 
-@pytest.mark.parametrize("kill", [None, by_ray, from_outside])
-def test_rotas_tables_are_planned_by_workers(
-    monkeypatch: pytest.MonkeyPatch, kill: Callable[[int], None] | None
-) -> None:
-    """300 seats are three tables: two are planned at a time, and the last one here."""
+@pytest.mark.parametrize("kill", ["nobody", "by Ray", "from outside"])
+def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, kill: str) -> None:
+    """300 seats are three tables: two are planned at a time."""
     tell, told = Population.tell, []
 
     def watched(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         told.append(method)
         calls = tell(self, method, *arguments, **options)
-        if method == "call" and kill is not None:
-            kill(1)
+        if told.count("call") == 2 and kill == "by Ray":  # it has half a second's work before it
+            by_ray(1)
+        if told.count("call") == 2 and kill == "from outside":
+            os.kill(before, signal.SIGKILL)
         return calls
 
-    updates = np.random.default_rng(0).normal(size=(900, 5))
-    updates[::300] = np.nan  # three strangers have seats already
-    signals = Signals(updates=updates, available=np.arange(900) % 9 > 0)
+    updates = np.random.default_rng(0).normal(size=(4500, 5))
+    updates[::1500] = np.nan  # three strangers have seats already
+    signals = Signals(updates=updates, available=np.arange(4500) % 9 > 0)
     expected = choose(Rota(), signals, 300)
+    before = process(1)
     monkeypatch.setattr(Population, "tell", watched)
     assert choose(ClusterSelector(Rota(), shards=2), signals, 300).tolist() == expected.tolist()
-    assert told == ["mean", "call", "forget"]
+    assert told == ["mean", "call", "call", "call", "forget"]
+    assert (process(1) == before) == (kill == "nobody")
 
 
 @pytest.mark.parametrize("selector", [Uniform(), PowerOfChoice()], ids=repr)

@@ -136,7 +136,7 @@ def test_refuses_a_gpu_that_the_cluster_does_not_have() -> None:
 def test_every_gpu_of_the_cluster_has_a_worker_and_its_successor(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
     """Ray is told of two GPUs; who dies in round 3 leaves its own to the one who takes over."""
     command = [sys.executable, "-m", "tests.cluster.on_gpus", str(tmp_path)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=120, cwd=Path(__file__).parents[2])
     assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
     first, second, successor = (tmp_path / "gpus").read_text().splitlines()
     assert {first, second} == {"cuda 0", "cuda 1"}
