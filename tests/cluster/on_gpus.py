@@ -18,31 +18,29 @@ from equifl.sim.data import Dataset
 from tests.cluster.test_sweep import CONFIG, DATA
 
 
-class Told(sweep.LaneWorker):
-    """Takes the GPU that Ray gives it, and leaves it alone."""
+def run(folder: Path) -> None:
+    class Told(sweep.LaneWorker):
+        """Takes the GPU that Ray gives it, and leaves it alone."""
 
-    def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
-        with (FOLDER / "gpus").open("a") as file:
-            print(device, *ray.get_gpu_ids(), file=file)
-        return super().prepare(config, dataset, "cpu", engine)
+        def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
+            with (folder / "gpus").open("a") as file:
+                print(device, *ray.get_gpu_ids(), file=file)
+            return super().prepare(config, dataset, "cpu", engine)
 
+    def kill_one(played: int, rows: Any) -> bool:
+        if played == 3:
+            ray.kill(player.groups[1].worker)
+        return True
 
-def kill_one(played: int, rows: Any) -> bool:
-    if played == 3:
-        ray.kill(player.groups[1].worker)
-    return True
-
-
-FOLDER = Path(sys.argv[1])
-if __name__ == "__main__":
     with _loopback():
-        store: dict[str, Any] = {
-            "object_store_memory": 2**27,
-            "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",
-        }
-        ray.init("local", num_cpus=1, num_gpus=2, log_to_driver=False, logging_level=logging.WARNING, **store)
+        store: dict[str, Any] = {"object_store_memory": 2**27, "include_dashboard": False}
+        store |= {"_node_ip_address": "127.0.0.1", "log_to_driver": False, "logging_level": logging.WARNING}
+        ray.init("local", num_cpus=1, num_gpus=2, **store)
     sweep.LaneWorker = Told  # type: ignore[misc]
     player = sweep.Sweep(CONFIG, DATA, device="auto", address=None)
-    with RunFolder.open(FOLDER / "run", CONFIG.as_dict(), player.made_with) as folder:
-        assert player.run(folder, on_round=kill_one)
+    with RunFolder.open(folder / "run", CONFIG.as_dict(), player.made_with) as opened:
+        assert player.run(opened, on_round=kill_one)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
