@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drawing import COLOURS, Axis, Panel, picture
 from numpy.typing import NDArray
 
 from equifl import Signals, SubTrunc
@@ -195,7 +196,7 @@ def slopes(rows: list[Row]) -> dict[str, float]:
     """
     late = [row for row in rows if row.K >= LATE]
     log_K = np.log([row.K for row in late])
-    fits = {side: np.polyfit(log_K, np.log([getattr(row, side) for row in late]), 1)[0] for side, *_ in SIDES}
+    fits = {side: np.polyfit(log_K, np.log([getattr(row, side) for row in late]), 1)[0] for side in SIDES}
     floor = np.polyfit(np.exp(-log_K / 2), [row.left for row in late], 1)[1]
     return {side: round(float(value), 3) for side, value in fits.items()} | {"left_floor": round(float(floor), 5)}
 
@@ -215,79 +216,33 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-class LogLog:
-    """A panel of an SVG with logarithmic axes."""
-
-    def __init__(self, left: float, title: str, x: tuple[float, float], y: tuple[float, float]) -> None:
-        self.left, self.top, self.width, self.height = left, 50.0, 330.0, 300.0
-        self.x, self.y = x, y
-        self.parts = [_text(left + self.width / 2, 34, title, "middle", 'font-weight="bold"')]
-        for ticks, at in ((x, self._tick_x), (y, self._tick_y)):
-            for power in range(math.ceil(math.log10(ticks[0])), math.floor(math.log10(ticks[1])) + 1):
-                at(power)
-        frame = f'x="{left}" y="{self.top}" width="{self.width}" height="{self.height}" fill="none" stroke="#888"'
-        self.parts.append(f"<rect {frame}/>")
-        self.parts.append(_text(left + self.width / 2, self.top + self.height + 38, "K, rounds", "middle"))
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point lies on the sheet."""
-        along = math.log(x / self.x[0]) / math.log(self.x[1] / self.x[0])
-        up = math.log(y / self.y[0]) / math.log(self.y[1] / self.y[0])
-        return self.left + along * self.width, self.top + (1 - up) * self.height
-
-    def curve(self, xs: list[int], ys: list[float], colour: str, style: str = "", dots: bool = True) -> None:
-        """A line through points."""
-        points = [self.at(x, y) for x, y in zip(xs, ys, strict=True)]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8" {style}/>')
-        if dots:
-            self.parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.8" fill="{colour}"/>' for x, y in points]
-
-    def _tick_x(self, power: int) -> None:
-        x, bottom = self.at(10**power, self.y[0])
-        self.parts.append(f'<path d="M{x:.1f} {self.top}V{bottom}" stroke="#ddd"/>')
-        self.parts.append(_text(x, bottom + 18, f"{10**power:,}", "middle"))
-
-    def _tick_y(self, power: int) -> None:
-        left, y = self.at(self.x[0], 10**power)
-        self.parts.append(f'<path d="M{left} {y:.1f}h{self.width}" stroke="#ddd"/>')
-        self.parts.append(_text(left - 6, y + 4, f"{10.0**power:g}", "end"))
-
-
-SIDES = [
-    ("left", "#1b6ca8", "", "left side, measured"),
-    ("separated", "#2a9d5c", "", "right side, noise apart"),
-    ("corrected", "#d1495b", "", "right side, corrected"),
-    ("printed", "#888888", 'stroke-dasharray="6 4"', "right side, as printed"),
-]
-GUIDE = ("#aaaaaa", 'stroke-dasharray="2 4"')
+SIDES = {
+    "left": "left side, measured",
+    "separated": "right side, noise apart",
+    "corrected": "right side, corrected",
+    "printed": "right side, as printed",
+}
+LEGEND = list(zip([*SIDES.values(), "dashed: 1/sqrt(K)"], COLOURS, strict=False))
 
 
 def figure(rows: list[Row]) -> str:
     """Both sides against K, and 1/sqrt(K) through the last point of the left side where everybody trains."""
-    values = [getattr(row, side) for row in rows for side, *_ in SIDES]
-    y = (min(values) / 1.6, max(values) * 1.6)
-    x = (min(row.K for row in rows) / 1.3, max(row.K for row in rows) * 1.3)
-    parts = []
-    for left, cohort in ((70, COHORT), (460, CLIENTS)):
-        title = f"SubTrunc, {cohort} of {CLIENTS} clients" if cohort < CLIENTS else f"all {CLIENTS} clients, no bias"
-        panel = LogLog(left, title, x, y)
+    values = [getattr(row, side) for row in rows for side in SIDES]
+    sides = Axis.powers(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))))
+    most = max(row.K for row in rows)
+    rounds = Axis(
+        min(row.K for row in rows), most, {float(10**p): f"{10**p:,}" for p in range(1, 5)}, logarithmic=True
+    )
+    panels = []
+    for left, cohort in ((60, COHORT), (440, CLIENTS)):
+        who = f"SubTrunc, {cohort} of {CLIENTS} clients" if cohort < CLIENTS else f"all {CLIENTS} clients, no bias"
+        panels.append(Panel(left, f"{who}; against K, rounds", rounds, sides))
         ours = [row for row in rows if row.cohort == cohort]
-        rounds = [row.K for row in ours]
-        panel.curve(rounds, [rows[-1].left * math.sqrt(rows[-1].K / K) for K in rounds], *GUIDE, dots=False)
-        for side, colour, style, _ in SIDES:
-            panel.curve(rounds, [getattr(row, side) for row in ours], colour, style)
-        parts += panel.parts
-    for i, (_, colour, style, name) in enumerate([*SIDES, ("", *GUIDE, "1/sqrt(K)")]):
-        place = 70 + 158 * i
-        parts.append(f'<path d="M{place} 410h24" stroke="{colour}" stroke-width="1.8" {style}/>')
-        parts.append(_text(place + 29, 414, name))
-    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 820 430" font-family="sans-serif" font-size="12">'
-    return "\n".join([head, '<rect width="820" height="430" fill="white"/>', *parts, "</svg>"]) + "\n"
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", style: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#333" {style}>{text}</text>'
+        falling = {float(K): rows[-1].left * math.sqrt(rows[-1].K / K) for K in (ours[0].K, most)}
+        panels[-1].line(falling, LEGEND[-1][1], dashed=True)
+        for side, (_, colour) in zip(SIDES, LEGEND, strict=False):
+            panels[-1].line({float(row.K): getattr(row, side) for row in ours}, colour)
+    return picture(panels, LEGEND, "Both sides of Theorem 1 against the number of rounds")
 
 
 def _unit(vectors: Floats) -> Floats:
