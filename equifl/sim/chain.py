@@ -72,14 +72,16 @@ def _as_layer(node: fx.Node, root: nn.Module) -> nn.Module | None:
     named: dict[str, Any] = dict(node.kwargs)
     if node.op == "call_module":
         return root.get_submodule(what) if not rest and not named else None
+    if what in _RESHAPE and not named:
+        return nn.Flatten() if _keeps_batch_alone(rest[0] if isinstance(rest[0], tuple | list) else rest) else None
+    if len(node.all_input_nodes) > 1:  # it depends on sizes, which a layer cannot know
+        return None
     if what in _RELU:
         return nn.ReLU()
     if what in _POOL:
         return nn.MaxPool2d(*rest, **named)
     if what in _FLATTEN:
         return nn.Flatten(*(rest or [named.pop("start_dim", 0)]), **named)
-    if what in _RESHAPE and not named:
-        return nn.Flatten() if _keeps_batch_alone(rest[0] if isinstance(rest[0], tuple | list) else rest) else None
     return None
 
 

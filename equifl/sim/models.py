@@ -126,14 +126,19 @@ def _stackable(layer: nn.Module) -> bool:
     """Whether the stacked form below does all that this layer does."""
     if type(layer) is nn.Conv2d:
         plain = layer.groups == 1 and layer.dilation == (1, 1) and not isinstance(layer.padding, str)
-        return plain and layer.padding_mode == "zeros" and layer.bias is not None
+        return plain and layer.padding_mode == "zeros" and _has_weight_and_bias(layer)
     if type(layer) is nn.Linear:
-        return layer.bias is not None
+        return _has_weight_and_bias(layer)
     if type(layer) is nn.Flatten:
         return layer.start_dim == 1 and layer.end_dim == -1
     if type(layer) is nn.MaxPool2d:
         return not layer.return_indices
     return type(layer) is nn.ReLU
+
+
+def _has_weight_and_bias(layer: nn.Module) -> bool:
+    """And nothing else: `torch.nn.utils.weight_norm` makes the weight of others."""
+    return [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
 
 
 def _split(weights: Tensor, module: nn.Module) -> list[Tensor]:

@@ -52,6 +52,8 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "from further back": lambda x: (functional.relu(x), flat(functional.max_pool2d(x, 2)))[1],
     "turned": lambda x: functional.max_pool2d(x, 2).view(4, -1).t().reshape(-1, 36),
     "other size": lambda x: functional.max_pool2d(x, 2).view(x.size(1), -1),
+    "pool as wide as the image": lambda x: flat(functional.max_pool2d(x, x.size(2) // 3)),
+    "pool of its size": lambda x: flat(functional.max_pool2d(x, x.size()[2:])),
     "depends": lambda x: flat(functional.max_pool2d(x if x.sum() > 0 else -x, 2)),
     "raises": lambda x: flat(functional.max_pool2d(x, 2)) if float(x.shape[1]) > 0 else x,
 }

@@ -137,3 +137,19 @@ def test_a_layer_without_weights_may_serve_everywhere() -> None:
     relu = nn.ReLU()
     model = StackedModel.of(nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3)))
     assert len(model.layers) == 5
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # PyTorch's word for its map of weight_norm
+def test_a_weight_that_is_made_of_others_is_made_for_each_copy() -> None:
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    module = nn.Sequential(normed, nn.ReLU(), nn.Linear(3, 2))
+    model, x = StackedModel.of(module), torch.randn(2, 5, 4)
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach()
+    torch.testing.assert_close(model.forward(weights.repeat(2, 1), x), module(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_the_old_weight_norm_which_cannot_be_copied_is_not_taken_for_a_plain_layer() -> None:
+    model = StackedModel.of(nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))))
+    with pytest.raises(RuntimeError, match="weight_norm"):
+        model.forward(torch.zeros(2, 18), torch.zeros(2, 5, 4))
