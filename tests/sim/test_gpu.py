@@ -1,10 +1,13 @@
 """What only a GPU can show; without one these tests are skipped."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from equifl.config import Config
 from equifl.sim import models
@@ -92,3 +95,39 @@ def test_a_gpu_plays_the_rounds_of_a_cpu(selector: str) -> None:
         assert on_cpu["local_loss"] == pytest.approx(on_gpu["local_loss"], rel=1e-4)
     apart = torch.linalg.norm(runs[0].models - runs[1].models.cpu()) / torch.linalg.norm(runs[0].models)
     assert apart < 0.01  # a number that is largest by a rounding error sends its slope elsewhere
+
+
+class Net(nn.Module):
+    """As in PyTorch's tutorials: a chain of plain layers, unless there is a `twist`."""
+
+    def __init__(self, twist: bool) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.twist = nn.Linear(256, 84), nn.Linear(84, 10), twist
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = max_pool2d(relu(self.conv1(x)), 2)
+        x = max_pool2d(relu(self.conv2(x)), 2).flatten(1)
+        hidden = self.fc1(x)
+        logits: Tensor = self.fc2(relu(hidden) + 0.1 * hidden if self.twist else relu(hidden))
+        return logits
+
+
+@pytest.mark.parametrize("twist", [False, True])
+def test_a_users_module_is_trained_as_by_itself(twist: bool) -> None:
+    torch.backends.cudnn.allow_tf32 = True  # PyTorch's default, which the engine turns off
+    module, dataset = Net(twist).cuda(), made_up((1, 28, 28))
+    engine = Engine(StackedModel.of(module), dataset, "cuda")
+    start = nn.utils.parameters_to_vector(module.parameters()).detach()
+    examples = np.random.default_rng(1).integers(0, 600, (5, 3, 32))
+    trained = engine.train(start.repeat(5, 1), examples, Sgd(lr=0.05, steps=3)).weights
+    for batches, found in zip(examples, trained, strict=True):
+        alone = deepcopy(module)
+        optimiser = torch.optim.SGD(alone.parameters(), lr=0.05)
+        for batch in batches:
+            optimiser.zero_grad()
+            x, y = torch.from_numpy(dataset.x_train[batch]).cuda(), torch.from_numpy(dataset.y_train[batch]).cuda()
+            cross_entropy(alone(x), y).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        expected = nn.utils.parameters_to_vector(alone.parameters()).detach()
+        assert torch.linalg.norm(found - expected) < 1e-3 * torch.linalg.norm(expected - start)
