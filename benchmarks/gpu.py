@@ -28,7 +28,8 @@ from equifl.config import Config
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.federation import Federation
-from equifl.sim.models import StackedModel, lenet
+from equifl.sim.models import lenet
+from equifl.sim.stacked import StackedModel
 
 SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 LANES, COHORT, BATCH, STEPS, EXAMPLES = (1, 10, 100), 10, 32, 10, 600
@@ -84,7 +85,7 @@ def made_up(shape: tuple[int, ...]) -> Dataset:
 def measure(name: str) -> list[dict[str, Any]]:
     shape, rows = SHAPES[name], []
     dataset, module = made_up(shape), lenet(shape, 10)
-    engine = Engine(StackedModel.of(module), dataset, "cuda")
+    engine = Engine(StackedModel.of(module, shape), dataset, "cuda")
     forward, both = operations(module, shape)
     rng = np.random.default_rng(0)
     for lanes in LANES:

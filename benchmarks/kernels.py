@@ -19,8 +19,9 @@ from numba import njit
 
 from equifl.sim import kernels as k
 from equifl.sim.fast import Network
-from equifl.sim.models import StackedModel, lenet
+from equifl.sim.models import lenet
 from equifl.sim.sixteen import LANES
+from equifl.sim.stacked import StackedModel
 
 KINDS = {k.CONVOLUTION: "convolution", k.LINEAR: "linear", k.POOL: "pool"}
 REPEATS, TIMES = 7, 50
@@ -100,7 +101,7 @@ def main() -> None:
         a @ a
         seconds.append(time.perf_counter() - start)
     print(f"{'product of matrices by PyTorch':32}{2e-9 * 1024**3 / min(seconds):19.1f} GFLOP/s")
-    for what, spent, products in stages(Network(StackedModel.of(lenet(shape, 10)).layers, shape)):
+    for what, spent, products in stages(Network(StackedModel.of(lenet(shape, 10), shape).layers, shape)):
         rate = f"{2e-3 * products * LANES / spent:7.1f} GFLOP/s" if products and "pool" not in what else ""
         print(f"{what:32}{spent:9.1f} us {rate}")
 

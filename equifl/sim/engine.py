@@ -20,8 +20,8 @@ from torch.nn.functional import cross_entropy
 from equifl.checks import require
 from equifl.signals import Bools, Ints
 from equifl.sim.data import Dataset
-from equifl.sim.models import StackedModel
 from equifl.sim.recorded import RecordedStep, State, Step
+from equifl.sim.stacked import StackedModel
 from equifl.threads import cores
 
 Part = TypeVar("Part")

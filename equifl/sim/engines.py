@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, TypeAlias
 
 from torch import nn
 
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine
-from equifl.sim.models import Shape, StackedModel
+from equifl.sim.stacked import StackedModel, pair
 
 if TYPE_CHECKING:
     from equifl.sim.fast import FastEngine
@@ -21,7 +20,7 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
     """The engine `wanted`: "general", "fast", or "auto", which is the fast one if it can run this model here."""
     if wanted == "general" or (wanted == "auto" and device != "cpu"):
         return Engine(model, dataset, device)
-    obstacle = obstacle_to_fast(model, dataset.x_train.shape[1:], device)
+    obstacle = obstacle_to_fast(model, device)
     if obstacle and wanted == "fast":
         raise ValueError(f"engine: the fast one cannot run this here: {obstacle}")
     if obstacle:
@@ -31,36 +30,39 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
     return FastEngine(model, dataset)
 
 
-def obstacle_to_fast(model: StackedModel, shape: Shape, device: str) -> str:
+def obstacle_to_fast(model: StackedModel, device: str) -> str:
     """Why the fast engine cannot run a model here, in words; "" if it can."""
     if device != "cpu":
         return "it is for CPUs"
-    return _obstacle_in_model(model, shape) or _obstacle_in_machine()
+    return _obstacle_in_model(model) or _obstacle_in_machine()
 
 
-def _obstacle_in_model(model: StackedModel, shape: Shape) -> str:
+def _obstacle_in_model(model: StackedModel) -> str:
     layers = model.layers
     if not layers:
         plain = "convolutions, ReLU, max-pooling, flatten and linear layers, each with weights of its own"
         return f"the model is no plain sequence of {plain}"
     for layer in layers:
-        if isinstance(layer, nn.MaxPool2d) and (layer.ceil_mode or {layer.padding, layer.dilation} != {0, 1}):
-            return f"{layer} has padding, dilation or ceil_mode"
-    if type(layers[0]) is nn.ReLU or type(layers[-1]) is not nn.Linear:
+        if isinstance(layer, nn.MaxPool2d) and (layer.ceil_mode or pair(layer.padding) != (0, 0)):
+            return f"{layer} has padding or ceil_mode"
+        if isinstance(layer, nn.MaxPool2d) and pair(layer.dilation) != (1, 1):
+            return f"{layer} has dilation"
+    first = next(layer for layer in layers if type(layer) is not nn.Flatten)
+    if type(first) is nn.ReLU or type(layers[-1]) is not nn.Linear:
         return "the model must not begin with a ReLU, and must end in a linear layer"
-    spread = len(shape) == 3  # an image, until it is flat
-    for layer in layers:
-        if spread and type(layer) is nn.Linear:
-            return f"{layer} acts on an image that is not flat"
-        spread = spread and type(layer) is not nn.Flatten
     return ""
 
 
 def _obstacle_in_machine() -> str:
-    if importlib.util.find_spec("numba") is None:
+    try:
+        from llvmlite.binding import get_host_cpu_features  # numba's own
+        from numba import config
+    except ModuleNotFoundError:
         return "numba is not installed; pip install 'equifl[fast]'"
-    from llvmlite.binding import get_host_cpu_features  # numba's own
-
+    except Exception as error:  # it is particular about the versions around it
+        return f"numba does not load ({error})"
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return "NUMBA_DISABLE_JIT is set"
     features = get_host_cpu_features()
     if not (features.get("fma") or features.get("neon")):  # they would be calls of a function, one number at a time
         return "this CPU has no fused multiply-add"

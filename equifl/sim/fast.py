@@ -20,8 +20,9 @@ from equifl.signals import Bools, Ints
 from equifl.sim import kernels
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Sgd, Trained
-from equifl.sim.models import Shape, StackedModel
+from equifl.sim.models import Shape
 from equifl.sim.sixteen import LANES
+from equifl.sim.stacked import StackedModel, pair
 from equifl.threads import cores
 
 TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on all cores
@@ -126,7 +127,7 @@ class Network:
         self._weights = bias + -(-rows // LANES) * LANES
 
     def _pool(self, layer: nn.MaxPool2d, then: Sequence[nn.Module]) -> None:
-        starts, window, planes = self._windows(_pair(layer.kernel_size), _pair(layer.stride))
+        starts, window, planes = self._windows(pair(layer.kernel_size), pair(layer.stride))
         source, spots = self._from(), planes[:, None, None] + starts
         self._reserve((len(planes), *starts.shape), then)
         tables = {kernels.X_SPOTS: spots, kernels.X_TERMS: window, kernels.Y_SPOTS: self._places}
@@ -134,10 +135,6 @@ class Network:
 
     def _relu(self, layer: nn.ReLU, then: Sequence[nn.Module]) -> None:
         self._stages[-1][kernels.RELU] = 1
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return size if isinstance(size, tuple) else (size, size)
 
 
 class FastEngine:

@@ -26,8 +26,9 @@ from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.engines import choose_engine
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, stack
-from equifl.sim.models import StackedModel, make_module
+from equifl.sim.models import make_module
 from equifl.sim.sketching import sketched
+from equifl.sim.stacked import StackedModel
 from equifl.sim.world import World
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -50,7 +51,7 @@ class Federation:
         def module() -> nn.Module:
             return make_module(train.model, dataset.x_train.shape[1:], dataset.classes, train.model_options)
 
-        self.model = StackedModel.of(module())
+        self.model = StackedModel.of(module(), dataset.x_train.shape[1:])
         self.engine = choose_engine(self.model, dataset, device, engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.sgd = Sgd(**{name: getattr(train, name) for name in options})

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 
 class Residual(nn.Module):
@@ -17,16 +18,55 @@ class Residual(nn.Module):
         return logits
 
 
-class WithStatistics(nn.Module):
+class Plain(nn.Module):
+    """A linear layer, after what `prepare` does."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(64)
+        self.last = nn.Linear(64, 10)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.prepare(x.flatten(1)))
+        return logits
 
 
-class WithDropout(nn.Module):
+class WithStatistics(Plain):
+    def __init__(self, track_running_stats: bool = True) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(64, track_running_stats=track_running_stats)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class WithDropout(Plain):
+    def prepare(self, x: Tensor) -> Tensor:
+        return dropout(x, 0.5, training=self.training)
+
+
+class Frozen(Plain):
     def __init__(self) -> None:
         super().__init__()
-        self.drop = nn.Dropout(0.5)
+        self.last.requires_grad_(False)
+
+
+class InFloat64(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+
+class Standardised(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.centre = nn.Buffer(torch.full((64,), 0.5))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return x - self.centre
 
 
 def not_a_module() -> int:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from equifl.sim.chain import chain_of
 from equifl.sim.engines import choose_engine
-from equifl.sim.models import StackedModel, _mapped
+from equifl.sim.stacked import StackedModel, _mapped
 from tests.sim.test_engine import made_up
 
 IMAGE = (1, 8, 8)
@@ -102,7 +102,7 @@ def test_a_module_of_ones_own_runs_fast_and_right() -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     module, dataset = Net(CHAINS["view of size"]), made_up(IMAGE)
     weights = nn.utils.parameters_to_vector(module.parameters()).detach()[None]
-    fast = choose_engine(StackedModel.of(module), dataset, "cpu", "auto")
+    fast = choose_engine(StackedModel.of(module, IMAGE), dataset, "cpu", "auto")
     mapped = choose_engine(StackedModel(_mapped(module), weights.shape[1]), dataset, "cpu", "auto")
     assert (fast.name, mapped.name) == ("fast", "general")
     examples = torch.arange(30).numpy()[None]

@@ -13,8 +13,9 @@ from equifl.sim import apart
 from equifl.sim.apart import distances, renew
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
-from equifl.sim.models import StackedModel, make_module
+from equifl.sim.models import make_module
 from equifl.sim.reference import Reference
+from equifl.sim.stacked import StackedModel
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}
 SHAPES |= {"tests.sim.models_of_ours:Residual": (1, 8, 8)}
@@ -35,7 +36,7 @@ def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[Eng
         torch.manual_seed(0)
         modules = [make_module(name.split()[0], SHAPES[name], 10, {}) for _ in range(7)]
     weights = torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
-    engine = Engine(StackedModel.of(modules[0]), dataset, device, budget=budget)
+    engine = Engine(StackedModel.of(modules[0], SHAPES[name]), dataset, device, budget=budget)
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), weights
 
 

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from equifl.records import RunFolder
 from equifl.sim.engine import Engine
 from equifl.sim.engines import choose_engine, obstacle_to_fast
 from equifl.sim.federation import Federation
-from equifl.sim.models import Shape, StackedModel, lenet, make_module
+from equifl.sim.models import Shape, lenet, make_module
 from equifl.sim.run import engine_for, load_data, made_with
+from equifl.sim.stacked import StackedModel
 from tests.sim.models_of_ours import Residual
 from tests.sim.test_engine import SHAPES, made_up
 
@@ -21,14 +23,14 @@ IMAGE = (1, 8, 8)
 
 @pytest.fixture
 def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "numba", None)
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if ":" not in name])
 def test_our_models_run_fast(name: str) -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
-    model = StackedModel.of(make_module(name.split()[0], SHAPES[name], 10, {}))
-    assert obstacle_to_fast(model, SHAPES[name], "cpu") == ""
+    model = StackedModel.of(make_module(name.split()[0], SHAPES[name], 10, {}), SHAPES[name])
+    assert obstacle_to_fast(model, "cpu") == ""
     assert choose_engine(model, made_up(SHAPES[name]), "cpu", "auto").name == "fast"
 
 
@@ -37,7 +39,7 @@ def test_one_relu_for_all_layers_runs_fast_and_right() -> None:
     relu = nn.ReLU()
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), relu, nn.Linear(9, 9), relu, nn.Linear(9, 10))
     model, dataset, weights = (
-        StackedModel.of(module),
+        StackedModel.of(module, IMAGE),
         made_up(IMAGE),
         nn.utils.parameters_to_vector(module.parameters()),
     )
@@ -62,17 +64,23 @@ again = nn.Linear(10, 10)
         (Twice(nn.Flatten(), nn.Linear(64, 10)), IMAGE, "no plain sequence"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.GELU(), nn.Linear(10, 10)), IMAGE, "no plain sequence"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), again, again), IMAGE, "each with weights of its own"),
-        (nn.Sequential(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(25, 10)), IMAGE, "has padding, dilation"),
+        (
+            nn.Sequential(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(25, 10)),
+            IMAGE,
+            "has padding or ceil_mode",
+        ),
+        (nn.Sequential(nn.MaxPool2d(2, dilation=2), nn.Flatten(), nn.Linear(9, 10)), IMAGE, "has dilation"),
+        (nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(64, 10)), IMAGE, "must not begin with a ReLU"),
         (nn.Sequential(nn.MaxPool2d(3, ceil_mode=True), nn.Flatten(), nn.Linear(9, 10)), IMAGE, "or ceil_mode"),
         (nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)), IMAGE, "must not begin with a ReLU"),
         (nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten()), IMAGE, "must end in a linear layer"),
-        (nn.Sequential(nn.Linear(8, 10), nn.Flatten(), nn.Linear(80, 10)), IMAGE, "an image that is not flat"),
+        (nn.Sequential(nn.Linear(8, 10), nn.Flatten(), nn.Linear(80, 10)), IMAGE, "no plain sequence"),
     ],
 )
 def test_what_is_not_for_the_fast_engine_runs_by_the_general_one_and_says_why(
     module: nn.Module, shape: Shape, obstacle: str
 ) -> None:
-    model = StackedModel.of(module)
+    model = StackedModel.of(module, shape)
     engine = choose_engine(model, made_up(shape), "cpu", "auto")
     assert isinstance(engine, Engine)
     assert obstacle in engine.note
@@ -82,16 +90,31 @@ def test_what_is_not_for_the_fast_engine_runs_by_the_general_one_and_says_why(
 
 @pytest.mark.usefixtures("no_numba")
 def test_without_numba_the_general_engine_runs_and_says_how_to_get_it() -> None:
-    model = StackedModel.of(lenet(IMAGE, 10))
+    model = StackedModel.of(lenet(IMAGE, 10), IMAGE)
     engine = choose_engine(model, made_up(IMAGE), "cpu", "auto")
     assert (engine.name, engine.note) == ("general", "numba is not installed; pip install 'equifl[fast]'")
     assert choose_engine(model, made_up(IMAGE), "cpu", "general").note == ""
 
 
+def test_a_numba_that_does_not_load_is_no_obstacle_to_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("llvmlite")
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.0 or less')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    engine = choose_engine(StackedModel.of(lenet(IMAGE, 10), IMAGE), made_up(IMAGE), "cpu", "auto")
+    assert (engine.name, engine.note) == ("general", "numba does not load (Numba needs NumPy 2.0 or less)")
+
+
+def test_numba_that_must_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    assert obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10), IMAGE), "cpu") == "NUMBA_DISABLE_JIT is set"
+
+
 def test_without_fused_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llvmlite")
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"sse2": True})
-    assert "fused multiply-add" in obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10)), IMAGE, "cpu")
+    assert "fused multiply-add" in obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10), IMAGE), "cpu")
 
 
 @pytest.mark.parametrize("begun", ["general", "fast"])

@@ -12,8 +12,9 @@ from torch import nn
 
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Sgd
-from equifl.sim.models import Shape, StackedModel, make_module
+from equifl.sim.models import Shape, make_module
 from equifl.sim.reference import Reference
+from equifl.sim.stacked import StackedModel
 from tests.sim.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_up
 
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
@@ -33,7 +34,7 @@ def both(name: str) -> tuple[FastEngine, Reference, torch.Tensor]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         modules = [make_module(name.split()[0], NETWORKS[name], 10, {}) for _ in range(7)]
-    engine = FastEngine(StackedModel.of(modules[0]), dataset)
+    engine = FastEngine(StackedModel.of(modules[0], NETWORKS[name]), dataset)
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), torch.stack(list(map(weights_of, modules)))
 
 
@@ -111,7 +112,7 @@ def test_any_network_and_number_of_examples(network: tuple[Shape, list[nn.Module
     module = nn.Sequential(*layers)
     values = torch.from_numpy(rng.integers(-4, 5, len(weights_of(module))).astype(np.float32)) / 8
     reference = Reference(copy.deepcopy(module).double(), dataset)
-    engine = FastEngine(StackedModel.of(module), dataset)
+    engine = FastEngine(StackedModel.of(module, shape), dataset)
     examples = np.where(rng.random(count) < 0.8, np.arange(count), -1)
     examples[0] = 0
     loss, gradient = reference.gradient(values, examples)
@@ -151,5 +152,5 @@ def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> No
     dataset: Any = made_up(NETWORKS["mlp"])
     for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test):
         array.flags.writeable = False
-    engine = FastEngine(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {})), dataset)
+    engine = FastEngine(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {}), (1, 8, 8)), dataset)
     assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]

@@ -9,7 +9,7 @@ from torch.nn.functional import conv2d, max_pool2d
 
 pytest.importorskip("triton", reason="Triton is not installed, which is there where CUDA is")
 
-from equifl.sim import models
+from equifl.sim import stacked
 from equifl.sim.fused import convolve_and_pool
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -92,11 +92,11 @@ POOLS = [
 
 @pytest.mark.parametrize("pool", POOLS, ids=str)
 def test_a_network_on_a_gpu_is_that_on_a_cpu(pool: nn.MaxPool2d, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_triton_runs", lambda: True)
+    monkeypatch.setattr(stacked, "_triton_runs", lambda: True)
     layers: list[nn.Module] = [nn.Conv2d(1, 2, 3), pool, nn.ReLU(), nn.Flatten()]
     features = nn.Sequential(*layers)(torch.zeros(1, 1, 9, 9)).shape[1]
     layers.append(nn.Linear(features, 3))
     parameters = sum(p.numel() for p in nn.Sequential(*layers).parameters())
     weights, inputs = torch.randn(2, parameters), torch.randn(2, 3, 1, 9, 9)
-    found, expected = (forward(layers)(weights, inputs) for forward in (models._on_gpu, models._on_cpu))
+    found, expected = (forward(layers)(weights, inputs) for forward in (stacked._on_gpu, stacked._on_cpu))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from equifl.config import Config
-from equifl.sim import models
+from equifl.sim import stacked
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.federation import Federation
-from equifl.sim.models import StackedModel, lenet
+from equifl.sim.models import lenet
 from equifl.sim.recorded import RecordedStep
+from equifl.sim.stacked import StackedModel
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -30,7 +31,7 @@ def made_up(shape: tuple[int, ...], examples: int = 600) -> Dataset:
 
 
 def engine_of(shape: tuple[int, ...]) -> Engine:
-    return Engine(StackedModel.of(lenet(shape, 10)), made_up(shape), "cuda")
+    return Engine(StackedModel.of(lenet(shape, 10), shape), made_up(shape), "cuda")
 
 
 def weights_for(engine: Engine, count: int) -> torch.Tensor:
@@ -44,7 +45,7 @@ def test_our_kernel_and_patches_agree(shape: tuple[int, ...], monkeypatch: pytes
     weights, examples = weights_for(engine, 7), np.random.default_rng(1).integers(0, 600, (7, 50))
     examples[2, 20:] = -1
     losses, gradients = engine.gradients(weights, examples)
-    monkeypatch.setattr(models, "_fusible", lambda *_: False)
+    monkeypatch.setattr(stacked, "_fusible", lambda *_: False)
     by_patches, slopes = engine.gradients(weights, examples)
     torch.testing.assert_close(losses, by_patches, rtol=1e-5, atol=1e-6)
     assert torch.linalg.norm(gradients - slopes) < 1e-5 * torch.linalg.norm(slopes)
@@ -117,7 +118,7 @@ class Net(nn.Module):
 def test_a_users_module_is_trained_as_by_itself(twist: bool) -> None:
     torch.backends.cudnn.allow_tf32 = True  # PyTorch's default, which the engine turns off
     module, dataset = Net(twist).cuda(), made_up((1, 28, 28))
-    engine = Engine(StackedModel.of(module), dataset, "cuda")
+    engine = Engine(StackedModel.of(module, (1, 28, 28)), dataset, "cuda")
     start = nn.utils.parameters_to_vector(module.parameters()).detach()
     examples = np.random.default_rng(1).integers(0, 600, (5, 3, 32))
     trained = engine.train(start.repeat(5, 1), examples, Sgd(lr=0.05, steps=3)).weights

@@ -1,0 +1,249 @@
+"""How many copies of a model, each with weights of its own, run as one program."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from equifl.sim.chain import chain_of
+from equifl.sim.models import Shape
+
+Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
+
+
+@dataclass(frozen=True)
+class StackedModel:
+    """M copies of a module as one matrix: row m holds the weights of copy m, laid end to end.
+
+    >>> model = StackedModel.of(nn.Linear(2, 1), (2,))
+    >>> model.forward(torch.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 7.0]]), torch.ones(2, 1, 2)).tolist()
+    [[[3.5]], [[7.0]]]
+    """
+
+    forward: Forward
+    parameters: int
+    layers: tuple[nn.Module, ...] = ()  # where that is all that the module is
+
+    @classmethod
+    def of(cls, module: nn.Module, shape: Shape) -> StackedModel:
+        """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`."""
+        layers = _pool_first(chain_of(module) or [])
+        parameters = sum(p.numel() for p in module.parameters())
+        if layers and all(map(_stackable, layers)) and _does_as(module, _layered(layers), shape):
+            return cls(_layered(layers), parameters, tuple(layers))
+        return cls(_mapped(module), parameters)
+
+
+def _does_as(module: nn.Module, forward: Forward, shape: Shape) -> bool:
+    """Whether outputs and slopes of some random examples are the module's.
+
+    A hook, `no_grad` or a function with slopes of its own leaves no trace in a chain of layers. In float64, where
+    no rounding error sends a slope elsewhere.
+    """
+    try:
+        own = copy.deepcopy(module).cpu().double()
+        x = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        weights = nn.utils.parameters_to_vector(own.parameters()).detach()[None].requires_grad_(True)
+        expected, found = own(x.clone()), forward(weights, x.clone()[None])[0]
+        torch.testing.assert_close(found, expected)
+        slopes = torch.autograd.grad(expected.square().sum(), list(own.parameters()))
+        (ours,) = torch.autograd.grad(found.square().sum(), weights)
+        torch.testing.assert_close(ours[0], torch.cat([part.flatten() for part in slopes]))
+    except Exception:  # whatever a module of one's own may raise; and where they differ
+        return False
+    return True
+
+
+def _pool_first(layers: Iterable[nn.Module]) -> list[nn.Module]:
+    """The largest of rectified numbers is the largest, rectified; and there are fewer to rectify."""
+    ordered = list(layers)
+    for i, (layer, after) in enumerate(itertools.pairwise(ordered)):
+        if type(layer) is nn.ReLU and type(after) is nn.MaxPool2d:
+            ordered[i : i + 2] = after, layer
+    return ordered
+
+
+def _stackable(layer: nn.Module) -> bool:
+    """Whether the stacked form below does all that this layer does."""
+    if type(layer) is nn.Conv2d:
+        plain = layer.groups == 1 and layer.dilation == (1, 1) and not isinstance(layer.padding, str)
+        return plain and layer.padding_mode == "zeros" and _has_weight_and_bias(layer)
+    if type(layer) is nn.Linear:
+        return _has_weight_and_bias(layer)
+    if type(layer) is nn.Flatten:
+        return layer.start_dim == 1 and layer.end_dim == -1
+    if type(layer) is nn.MaxPool2d:
+        return not layer.return_indices and len(pair(layer.stride)) == 2
+    return type(layer) is nn.ReLU
+
+
+def pair(size: Any) -> tuple[int, ...]:
+    """The height and width of a window, of which PyTorch takes one number or two."""
+    return 2 * (size,) if isinstance(size, int) else tuple(size) * (2 // max(1, len(size)))
+
+
+def _has_weight_and_bias(layer: nn.Module) -> bool:
+    """And nothing else: `torch.nn.utils.weight_norm` makes the weight of others."""
+    return [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
+
+
+def _split(weights: Tensor, module: nn.Module) -> list[Tensor]:
+    """The parameters of all copies, in the module's order: (M, *shape) each."""
+    shapes = [p.shape for p in module.parameters()]
+    parts = torch.split(weights, [shape.numel() for shape in shapes], dim=1)
+    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _mapped(module: nn.Module) -> Forward:
+    """For any module. On a CPU one copy after another if it convolves: PyTorch's map is slower at that than a loop."""
+    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+    names = [name for name, _ in module.named_parameters()]
+    own = threading.local()  # functional_call puts the weights into the module: one module a thread
+
+    def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
+        weights = dict(zip(names, parameters, strict=True))
+        logits: Tensor = functional_call(own.module, weights, inputs.clone())  # which a module may change
+        return logits
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        if not hasattr(own, "module"):
+            own.module = copy.deepcopy(module).to(inputs.device)
+        parameters = _split(weights, module)
+        if convolves and not inputs.is_cuda:
+            return torch.stack([one([p[m] for p in parameters], x) for m, x in enumerate(inputs)])
+        return vmap(one)(parameters, inputs)
+
+    return forward
+
+
+def _layered(layers: list[nn.Module]) -> Forward:
+    """Layer by layer for all copies at once, as suits the device."""
+    on_cpu, on_gpu = _on_cpu(layers), _on_gpu(layers)
+    return lambda weights, inputs: (on_gpu if inputs.is_cuda else on_cpu)(weights, inputs)
+
+
+def _on_cpu(layers: list[nn.Module]) -> Forward:
+    """A grouped convolution over images (B, M * channels, H, W) with channels last in memory is fastest."""
+    whole = nn.Sequential(*layers)
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        copies = len(inputs)
+        left = _split(weights, whole)
+        x = inputs if inputs.dim() != 5 else _side_by_side(inputs)
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                weight, bias = left.pop(0), left.pop(0).flatten()
+                if layer.in_channels == 3 and torch.is_grad_enabled():
+                    x, weight = _of_four(x), nn.functional.pad(weight, (0, 0, 0, 0, 0, 1))
+                x = nn.functional.conv2d(
+                    x, weight.flatten(0, 1), bias, layer.stride, layer.padding, layer.dilation, copies
+                )
+            elif isinstance(layer, nn.Linear):
+                x = _multiply(x, left.pop(0), left.pop(0))
+            elif isinstance(layer, nn.Flatten):
+                x = (_apart(x, copies) if x.dim() == 4 else x).flatten(2)
+            elif isinstance(layer, nn.MaxPool2d):
+                x = layer(x)
+            else:
+                x = nn.functional.relu(x)  # never in place: it may be the data
+        return x
+
+    return forward
+
+
+def _on_gpu(layers: list[nn.Module]) -> Forward:
+    """On images (M, B, channels, H, W): a convolution and its pooling as one kernel of ours, else by patches."""
+    whole = nn.Sequential(*layers)
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        left, x, rest = _split(weights, whole), inputs, list(layers)
+        while rest:
+            layer = rest.pop(0)
+            if isinstance(layer, nn.Conv2d) and rest and _fusible(layer, rest[0]):
+                from equifl.sim.fused import convolve_and_pool  # Triton, which is there where CUDA is
+
+                rest.pop(0)
+                relu = bool(rest) and isinstance(rest[0], nn.ReLU)
+                rest = rest[1:] if relu else rest
+                high, wide = (int(n) for n in layer.padding)
+                x = convolve_and_pool(x, left.pop(0), left.pop(0), padding=(high, wide), relu=relu)
+            elif isinstance(layer, nn.Conv2d):
+                x = _convolve_patches(x, left.pop(0), left.pop(0), layer)
+            elif isinstance(layer, nn.Linear):
+                x = _multiply(x, left.pop(0), left.pop(0))
+            elif isinstance(layer, nn.Flatten):
+                x = x.flatten(2)
+            elif isinstance(layer, nn.MaxPool2d):
+                x = layer(x.flatten(0, 1)).unflatten(0, (len(inputs), -1))
+            else:
+                x = nn.functional.relu(x)
+        return x
+
+    return forward
+
+
+def _fusible(layer: nn.Conv2d, after: nn.Module) -> bool:
+    """Whether our kernel does what this convolution and this layer after it do."""
+    if type(after) is not nn.MaxPool2d or after.ceil_mode or layer.stride != (1, 1) or layer.kernel_size[1] > 5:
+        return False
+    two_by_two = pair(after.kernel_size) == pair(after.stride) == (2, 2)
+    return two_by_two and pair(after.padding) == (0, 0) and pair(after.dilation) == (1, 1) and _triton_runs()
+
+
+@lru_cache
+def _triton_runs() -> bool:
+    """Whether kernels of ours run on this GPU: Triton may be missing, or the C compiler that it wants."""
+    try:
+        from equifl.sim.fused import convolve_and_pool
+
+        one = torch.zeros(1, 1, 1, 2, 2, device="cuda")
+        convolve_and_pool(one, one[..., :1, :1].contiguous(), one[:, :, 0, 0, 0], padding=(0, 0), relu=True)
+    except Exception as error:  # whatever it is, there is another way
+        warnings.warn(f"convolutions go by patches, several times slower: no Triton here ({error})", stacklevel=2)
+        return False
+    return True
+
+
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+
+
+def _side_by_side(images: Tensor) -> Tensor:
+    """(M, B, channels, H, W) -> (B, M * channels, H, W), channels last in memory."""
+    joined = images.transpose(0, 1).flatten(1, 2)
+    return joined.contiguous(memory_format=torch.channels_last)
+
+
+def _of_four(images: Tensor) -> Tensor:
+    """(B, M * 3, H, W) -> (B, M * 4, H, W), the fourth channels empty.
+
+    For these the gradient of a grouped convolution takes PyTorch a third of the time.
+    """
+    last = images.permute(0, 2, 3, 1)
+    return nn.functional.pad(last.reshape(*last.shape[:3], -1, 3), (0, 1)).flatten(3).permute(0, 3, 1, 2)
+
+
+def _apart(images: Tensor, copies: int) -> Tensor:
+    """And back."""
+    return images.reshape(len(images), copies, -1, *images.shape[2:]).transpose(0, 1)
+
+
+def _convolve_patches(x: Tensor, weight: Tensor, bias: Tensor, layer: nn.Conv2d) -> Tensor:
+    """Every patch of every image as a row, times the kernels of its copy."""
+    high, wide = (int(n) for n in layer.padding)
+    x = nn.functional.pad(x, (wide, wide, high, high)) if high or wide else x
+    windows = x.unfold(3, layer.kernel_size[0], layer.stride[0]).unfold(4, layer.kernel_size[1], layer.stride[1])
+    copies, batch, _, rows, columns = windows.shape[:5]
+    patches = windows.permute(0, 1, 3, 4, 2, 5, 6).reshape(copies, batch * rows * columns, -1)
+    out = torch.baddbmm(bias.unsqueeze(1), patches, weight.flatten(2).transpose(1, 2))
+    return out.view(copies, batch, rows, columns, -1).permute(0, 1, 4, 2, 3)
