@@ -86,9 +86,9 @@ def _as_layer(node: fx.Node, root: nn.Module) -> nn.Module | None:
 
 
 def _keeps_batch_alone(shape: Any) -> bool:
-    """(-1, features) or (batch, features or -1).
+    """(-1, features) or (batch, features or -1), as one writes it to flatten.
 
-    For another number of features the batch would become another, and the module not give an output an example.
+    Another number of features would make another batch; whoever believes a chain tries out whether it does the same.
     """
     if len(shape) != 2 or not isinstance(shape[1], int):
         return False

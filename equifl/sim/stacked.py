@@ -36,11 +36,18 @@ class StackedModel:
 
     @classmethod
     def of(cls, module: nn.Module, shape: Shape) -> StackedModel:
-        """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`."""
-        layers = _pool_first(chain_of(module) or [])
+        """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`.
+
+        Args:
+            module: the architecture; its own weights do not matter.
+            shape: of one example.
+        """
         parameters = sum(p.numel() for p in module.parameters())
-        if layers and all(map(_stackable, layers)) and _does_as(module, _layered(layers), shape):
-            return cls(_layered(layers), parameters, tuple(layers))
+        layers = _pool_first(chain_of(module) or [])
+        if layers and all(map(_stackable, layers)):
+            forward = _layered(layers)
+            if _does_as(module, forward, shape):
+                return cls(forward, parameters, tuple(layers))
         return cls(_mapped(module), parameters)
 
 
