@@ -22,6 +22,7 @@ from equifl.signals import Bools, Ints
 from equifl.sim.data import Dataset
 from equifl.sim.recorded import RecordedStep, State, Step
 from equifl.sim.stacked import StackedModel
+from equifl.sim.transfers import to_device
 from equifl.threads import cores
 
 Part = TypeVar("Part")
@@ -145,8 +146,8 @@ class Engine:
         )
 
     def _train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
-        taken = (examples >= 0).any(axis=2)  # (M, steps)
-        positions, active = torch.from_numpy(examples).to(self.device), torch.from_numpy(taken).to(self.device)
+        taken: Bools = np.any(examples >= 0, axis=2)  # (M, steps)
+        positions, active = to_device(examples, self.device), to_device(taken, self.device)
         step: Step = partial(self._step, sgd, bool(taken.all()))
         state = weights, torch.zeros_like(weights), torch.zeros(len(weights), device=self.device)
         recorded = self._recorded(step, state, positions, active, (sgd, bool(taken.all())))
@@ -198,9 +199,9 @@ class Engine:
 
         def work(rows: slice) -> None:
             """Some examples at a time, each part weighted by its share of the model's examples."""
-            count = torch.from_numpy((examples[rows] >= 0).sum(axis=1)).to(self.device)
+            count = to_device((examples[rows] >= 0).sum(axis=1), self.device)
             for columns in _chunks(examples.shape[1], self._width(rows)):
-                positions = torch.from_numpy(examples[rows, columns]).to(self.device)
+                positions = to_device(examples[rows, columns], self.device)
                 share = (positions >= 0).sum(dim=1) / count
                 if gradients:
                     loss, gradient = self._gradient(weights[rows], positions)

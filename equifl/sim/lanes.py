@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,12 +43,27 @@ class LocalUpdates:
 
 @dataclass(frozen=True)
 class Replies:
-    """What a lane's cohort sent back."""
+    """What the cohorts of all lanes sent back, a row a client."""
 
+    owner: Ints
     clients: Ints
-    updates: Tensor
-    losses: Floats
-    sizes: Floats
+    local: LocalUpdates
+    losses: Tensor  # (M,) at the model that was sent, where anybody looks at them; else nan
+
+
+def rows_of(lane: int, owner: Ints) -> slice:
+    """Where a lane's rows are; those of a lane follow each other."""
+    return slice(*np.searchsorted(owner, (lane, lane + 1)).tolist())
+
+
+def require_finite(round: int, numbers: Floats, lanes: Sequence[Lane], owner: Ints, clients: Ints) -> None:
+    """Nothing is learnt from what is no number: stop, and say whose it was."""
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if len(wrong):
+        lane = lanes[owner[wrong[0]]]
+        who = ", ".join(map(str, clients[wrong[owner[wrong] == owner[wrong[0]]]][:5]))
+        where = f"round {round}, {lane.name}, seed {lane.world.seed}"
+        raise ValueError(f"{where}: the losses or weights of clients {who} are not finite; try a smaller train.lr")
 
 
 def pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:

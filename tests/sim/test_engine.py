@@ -174,10 +174,33 @@ def test_lanes_together_are_lanes_one_by_one() -> None:
     updates[1, 4] = updates[1, 2]  # no distance at all: by direct difference
     who = np.array([[0, 8], [4, 2], [7, 1]])
     together, alone = (torch.full((3, 9, 9), torch.nan) for _ in range(2))
-    apart._renew(together, updates, torch.from_numpy(who))
+    apart._renew(together, updates, torch.from_numpy(who), wait=True)
     renew(alone, updates, range(3), list(who))
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6, equal_nan=True)
     assert together[1, 4, 2] == 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("room", [1, 4, 100])
+def test_without_a_wait_the_first_distances_are_mended(
+    room: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_DIRECT", room * 40)
+    generator = torch.Generator().manual_seed(0)
+    updates, mine = (torch.randn(2, n, 40, generator=generator).to(device) for n in (9, 3))
+    squared, lost = torch.zeros(2, 3, 9, device=device), torch.rand(2, 3, 9, generator=generator).to(device) < 0.3
+    lost[-1, -1, -1] = True
+    places = torch.nonzero(lost)
+    expected = squared.clone()
+    for lane, row, other in places[:room].tolist():
+        expected[lane, row, other] = (mine[lane, row] - updates[lane, other]).square().sum()
+    found, left = apart._mend_some(squared.clone(), lost, mine, updates)
+    torch.testing.assert_close(found, expected)
+    assert int(left) == max(0, len(places) - room)
+    assert len(places) > 4
+    none, left = apart._mend_some(squared.clone(), lost & False, mine, updates)
+    assert torch.equal(none, squared)
+    assert int(left) == 0
 
 
 def test_distances_of_those_never_heard_are_nan() -> None:

@@ -116,7 +116,7 @@ def test_stale_signals_are_those_of_who_took_part_last() -> None:
         np.testing.assert_allclose(seen, before, rtol=1e-3, atol=1e-4)
         clients = [round % N, (round + 1) % N]
         expected[clients] = local_updates(federation, model, clients, round) / (3 * 0.1)
-        torch.testing.assert_close(federation.updates[0].double(), expected, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(federation.memory.updates[0].double(), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_stale_losses_are_those_at_the_model_received() -> None:
@@ -141,7 +141,7 @@ def test_fresh_signals_are_everyones_at_the_current_model(examples: int | None) 
         federation.play()
         np.testing.assert_allclose(Scripted.seen[-1].losses, [loss for loss, _ in heard], rtol=1e-4)
         gradients = torch.stack([gradient for _, gradient in heard])
-        torch.testing.assert_close(federation.updates[0].double(), gradients, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(federation.memory.updates[0].double(), gradients, rtol=1e-3, atol=1e-5)
         assert examples is None or all(len(ids) == examples for ids in asked)
 
 
@@ -209,13 +209,13 @@ def test_who_drops_out_was_selected_but_is_not_heard() -> None:
     federation = make("availability.dropout=0.5", "rounds=8")
     world = federation.lanes[0].world
     for round in range(8):
-        model, heard = federation.models[0].clone(), federation.updates[0].clone()
+        model, heard = federation.models[0].clone(), federation.memory.updates[0].clone()
         if round == 0:
             heard = (local_updates(federation, model, list(range(N)), -1) / 0.3).float()
         federation.play()
         cohort = [(round + i) % N for i in range(K)]
         stayed = [client for client in cohort if not world.drops_out(round)[client]]
-        changed = ~torch.isclose(federation.updates[0], heard, rtol=1e-3, atol=1e-4).all(dim=1)
+        changed = ~torch.isclose(federation.memory.updates[0], heard, rtol=1e-3, atol=1e-4).all(dim=1)
         assert set(torch.nonzero(changed).flatten().tolist()) <= set(stayed)
         expected = model.double()
         if stayed:
@@ -281,10 +281,10 @@ def test_selectors_may_see_sketches_instead_of_updates(signal: str) -> None:
         seen = Scripted.seen[-1]
         assert seen.distances is None
         np.testing.assert_allclose(short.models, whole.models, atol=1e-6)
-    assert short.updates.numel() == 0
+    assert short.memory.updates.numel() == 0
     heard = short.lanes[0].store.signals(9).updates
     assert heard is not None
-    np.testing.assert_allclose(heard, sketch.rows(whole.updates[0].numpy()), atol=1e-5)
+    np.testing.assert_allclose(heard, sketch.rows(whole.memory.updates[0].numpy()), atol=1e-5)
 
 
 def test_sketches_are_what_fresh_signals_cost() -> None:
@@ -298,7 +298,7 @@ def test_everyone_may_be_asked_in_small_parts(options: tuple[str, ...], monkeypa
     expected = [at_once.play()[0] for _ in range(2)]
     monkeypatch.setattr(federation_module, "_AT_A_TIME", 1)
     found = [in_parts.play()[0] for _ in range(2)]
-    np.testing.assert_allclose(in_parts.updates, at_once.updates, atol=1e-6)
+    np.testing.assert_allclose(in_parts.memory.updates, at_once.memory.updates, atol=1e-6)
     np.testing.assert_allclose(in_parts.models, at_once.models, atol=1e-6)
     assert found[1]["global_loss"] == pytest.approx(expected[1]["global_loss"], rel=1e-6)
 

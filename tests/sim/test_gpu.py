@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from equifl.config import Config
-from equifl.sim import stacked
+from equifl.sim import apart, memory, stacked
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.federation import Federation
 from equifl.sim.models import lenet
 from equifl.sim.recorded import RecordedStep
 from equifl.sim.stacked import StackedModel
+from equifl.sim.transfers import to_host
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -94,8 +95,8 @@ def test_a_gpu_plays_the_rounds_of_a_cpu(selector: str) -> None:
         on_cpu, on_gpu = (run.play()[0] for run in runs)
         assert on_cpu["cohort"] == on_gpu["cohort"]
         assert on_cpu["local_loss"] == pytest.approx(on_gpu["local_loss"], rel=1e-4)
-    apart = torch.linalg.norm(runs[0].models - runs[1].models.cpu()) / torch.linalg.norm(runs[0].models)
-    assert apart < 0.01  # a number that is largest by a rounding error sends its slope elsewhere
+    off = torch.linalg.norm(runs[0].models - runs[1].models.cpu()) / torch.linalg.norm(runs[0].models)
+    assert off < 0.01  # a number that is largest by a rounding error sends its slope elsewhere
 
 
 class Net(nn.Module):
@@ -132,3 +133,55 @@ def test_a_users_module_is_trained_as_by_itself(twist: bool) -> None:
             optimiser.step()
         expected = nn.utils.parameters_to_vector(alone.parameters()).detach()
         assert torch.linalg.norm(found - expected) < 1e-3 * torch.linalg.norm(expected - start)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["selectors={uniform={}, subtrunc={}, rota={}}"],
+        ["selectors={rota={}, power_of_choice={}}", "sketch=64"],
+        ["selectors={divfl={}}", "availability.dropout=0.3", "train={lr=0.05, epochs=1}"],
+        ["selectors={unionfl={}}", "server.aggregate=loss"],
+        ["selectors={subtrunc={}}", "signal=gradient", "server.aggregate=size"],
+    ],
+)
+def test_a_round_waits_for_the_device_where_the_cohort_is_chosen_and_nowhere_else(
+    settings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = ["rounds=9", "clients=20", "evaluate_every=9", "seeds=[0,1]", "data={partition='iid'}", *settings]
+    federation = Federation(Config.load(None, overrides), made_up((1, 28, 28)), device="cuda")
+    for _ in range(5):  # steps are recorded, kernels compiled
+        federation.play()
+    waits = 0
+
+    def counted(*tensors: Tensor) -> list[np.ndarray]:
+        nonlocal waits
+        waits += 1
+        torch.cuda.set_sync_debug_mode("default")
+        arrays = to_host(*tensors)
+        torch.cuda.set_sync_debug_mode("error")
+        return arrays
+
+    monkeypatch.setattr(memory, "to_host", counted)
+    torch.cuda.set_sync_debug_mode("error")  # whatever else waits is an error
+    try:
+        for _ in range(3):
+            federation.play()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert waits == (6 if "signal=gradient" in settings else 3)
+
+
+@pytest.mark.parametrize(("room", "left"), [(5, 12 - 5), (20, 0)])
+def test_who_does_not_wait_is_told_how_many_distances_lack_digits(
+    room: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updates = torch.randn(2, 6, 300, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    updates[0, 1:4] = updates[0, 0] + 1e-3 * updates[0, 1:4]  # 4 x 3 distances of hardly anything
+    monkeypatch.setattr(apart, "_DIRECT", room * 300)
+    found, exact = (torch.full((2, 6, 6), torch.nan, device="cuda") for _ in range(2))
+    everyone = [np.arange(6)] * 2
+    assert apart.renew(found, updates, range(2), everyone, wait=False) == left
+    assert apart.renew(exact, updates, range(2), everyone) == 0
+    assert torch.equal(found, exact) == (left == 0)
+    torch.testing.assert_close(exact[0, 0, 1], torch.linalg.norm(updates[0, 0] - updates[0, 1]))

@@ -1,0 +1,122 @@
+"""What the lanes remember of their clients between rounds.
+
+Losses and sketches are in the lanes' stores, on the host. Whole updates stay on the device; only the distances between
+them come to the host. Whatever comes from there comes at once: while the server waits, the device would have nothing
+to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equifl.signals import Floats, Ints
+from equifl.sim.apart import distances, renew
+from equifl.sim.lanes import Lane, require_finite, rows_of
+from equifl.sim.sketching import sketched
+from equifl.sim.transfers import to_device, to_host
+
+
+@dataclass(frozen=True)
+class News:
+    """What clients told, on the device still; a row a client, lane after lane."""
+
+    owner: Ints
+    clients: Ints
+    losses: Tensor  # (M,)
+    sketches: Tensor  # (M, length), or nothing
+    total: Tensor  # (M,) finite if all is that they told
+
+
+class Memory:
+    """Of all lanes.
+
+    Args:
+        lanes: the runs.
+        parameters: the length of an update.
+        sketch: the length of a sketch, if sketches are remembered and not updates.
+        device: where the updates are.
+
+    Attributes:
+        updates: (R, N, d) of the R lanes whose selectors look at them, if they are remembered whole.
+        apart: (R, N, N) the distances between them.
+        distances: (N, N) of each of these lanes, as its selector is to see them.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], parameters: int, sketch: int | None, device: torch.device) -> None:
+        self._lanes, self._sketch, self._device = lanes, sketch, device
+        self._informed = [i for i, lane in enumerate(lanes) if "updates" in lane.needs]
+        whole, clients = ([] if sketch else self._informed), len(lanes[0].store)
+        self.updates = torch.full((len(whole), clients, parameters), torch.nan, device=device)
+        self.apart = torch.full((len(whole), clients, clients), torch.nan, device=device)
+        self.distances: dict[int, Floats] = {}
+        self._short = torch.zeros((), dtype=torch.int64, device=device)  # so many distances lack digits
+
+    def keep(self, owner: Ints, clients: Ints, updates: Tensor, losses: Tensor, total: Tensor) -> News:
+        """What can be kept on the device is kept there; the rest is news. Nothing is waited for."""
+        sketches = losses.new_zeros(len(owner), self._sketch or 0)
+        rows = np.flatnonzero(np.isin(owner, self._informed))
+        for i in np.unique(owner[rows]).tolist() if self._sketch else ():
+            mine, sketch = rows_of(i, owner), self._lanes[i].store.sketch
+            assert sketch is not None
+            sketches[mine] = sketched(updates[mine], sketch)
+        if self._sketch is None and len(rows):
+            place, told = np.searchsorted(self._informed, owner[rows]), clients[rows]
+            lane, client, row = (to_device(array, self._device) for array in (place, told, rows))
+            self.updates[lane, client] = updates[row]
+            lanes = np.unique(place)
+            heard = [told[place == lane] for lane in lanes]
+            self._short += renew(self.apart, self.updates, lanes.tolist(), heard, wait=False)
+        return News(owner, clients, losses, sketches, total)
+
+    def learn(self, round: int, news: Sequence[News], *also: Tensor) -> list[Floats]:
+        """The wait for the device: what stores and selectors look at comes from there at once, and `also` with it."""
+        told = [tensor for new in news for tensor in (new.losses, new.sketches, new.total)]
+        arrays = iter(to_host(*also, *told, *((self.apart, self._short) if news else ())))
+        found = [next(arrays) for _ in also]
+        for new in news:
+            losses, sketches, total = (next(arrays) for _ in range(3))
+            require_finite(round, total, self._lanes, new.owner, new.clients)
+            for i in np.unique(new.owner).tolist():
+                mine, lane = rows_of(i, new.owner), self._lanes[i]
+                if "losses" in lane.needs:
+                    lane.store.observe(new.clients[mine], losses=losses[mine])
+                if self._sketch and "updates" in lane.needs:
+                    lane.store.observe(new.clients[mine], updates=sketches[mine])
+        if news:
+            self._look(*arrays)
+        return found
+
+    def _look(self, apart: Floats, short: Floats) -> None:
+        """The distances for the selectors; computed once more, if too many of them had lost their digits."""
+        if short:
+            self._short.zero_()
+            self.apart = distances(self.updates)
+            (apart,) = to_host(self.apart)
+        self.distances = {} if self._sketch else dict(zip(self._informed, apart, strict=True))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it, as plain arrays."""
+        stores = [lane.store.state_dict() for lane in self._lanes]
+        state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0] if key != "updates"}
+        if self._sketch and self._informed:
+            state["sketches"] = np.stack([stores[i]["updates"] for i in self._informed])
+        return state | {"updates": self.updates.cpu().numpy(), "apart": self.apart.cpu().numpy()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        self.updates = torch.from_numpy(state["updates"]).to(self._device)
+        known = "apart" in state  # a checkpoint may be older than that
+        self.apart = torch.from_numpy(state["apart"]).to(self._device) if known else distances(self.updates)
+        self._look(*to_host(self.apart, self._short))
+        for i, lane in enumerate(self._lanes):
+            stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
+            if "sketches" in state and i in self._informed:
+                stored["updates"] = state["sketches"][self._informed.index(i)]
+            lane.store.load_state_dict(stored)
