@@ -164,7 +164,9 @@ def _load_tile(s, tables, acts, x, examples, start, tile):
             filled += 1
         start += 1
     tile[filled:] = tile[0]
-    for i in range(s[TERMS]):
+    eights = s[TERMS] // 8
+    sixteen.turned(tables, acts, x, tile, (eights, s[TERMS], s[Y], s[Y_ROWS]))
+    for i in range(8 * eights, s[TERMS]):
         values = acts[s[Y] + tables[s[Y_ROWS] + i] :][:LANES]
         for lane in range(LANES):
             values[lane] = x[tile[lane], i]

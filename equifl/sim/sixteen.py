@@ -228,3 +228,39 @@ def to_largest(code: _Code) -> None:
             index = code.same(build.trunc(place.index, _INT), _INTS)
             mine = build.select(build.icmp_signed("==", which, index), slope, constant(0.0))
             code.store(build.fadd(code.load(target), mine), target)
+
+
+_EIGHT = ir.VectorType(_FLOAT, 8)
+_PAIRS = ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
+_FOURS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+_HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+
+
+@_loop
+def turned(code: _Code) -> None:
+    """For every term, eight at a time: lane by lane y[term] = x[tile[lane], term]."""
+    build, (_, y, x, tile) = code.builder, code.arrays
+    eights, width, y_at, y_rows = code.numbers
+    number = eights.type
+    rows = [build.mul(build.load(build.gep(tile, [number(lane)])), width) for lane in range(LANES)]
+    with code.loop(eights) as eight:
+        first = build.mul(eight.index, number(8))
+        places = [code.plus(y_at, code.table(y_rows, code.plus(first, number(term)))) for term in range(8)]
+        for half in range(0, LANES, 8):
+            given = [code.load(code.at(x, row, first, kind=_EIGHT)) for row in rows[half : half + 8]]
+            for place, values in zip(places, _transposed(build, given), strict=True):
+                code.store(values, code.at(y, place, number(half), kind=_EIGHT))
+
+
+def _transposed(build: Any, rows: list[Any]) -> list[Any]:
+    """Eight vectors of eight; in three steps, of each of which a CPU does every part by one instruction."""
+
+    def mixed(a: int, b: int, kinds: Any) -> list[Any]:
+        return [build.shuffle_vector(rows[a], rows[b], ir.Constant(ir.VectorType(_INT, 8), kind)) for kind in kinds]
+
+    for apart, kinds in ((1, _PAIRS), (2, _FOURS), (4, _HALVES)):
+        new: list[Any] = [None] * 8
+        for a in (i for i in range(8) if not i & apart):
+            new[a], new[a + apart] = mixed(a, a + apart, kinds)
+        rows = new
+    return [rows[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]  # as they have come out
