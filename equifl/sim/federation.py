@@ -127,7 +127,7 @@ class Federation:
         """What the server looks at of the replies: signals for its selectors, numbers for its records."""
         owner, clients, local, news = replies.owner, replies.clients, replies.local, []
         if self.config.signal == "update":
-            updates = local.updates / local.scale[:, None]
+            updates = local.updates / local.scale[:, None] if self.memory.informed else local.updates
             news = [self.memory.keep(owner, clients, updates, replies.losses, local.total)]
         last_loss, total = self.memory.learn(self.rounds_played, news, local.last_loss, local.total)
         require_finite(self.rounds_played, total, self.lanes, owner, clients)
@@ -149,7 +149,8 @@ class Federation:
         batches = [made[self.lanes[lane].world.seed, client] for lane, client in pairs(owner, clients)]
         trained = self.engine.train(weights, stack(batches), self.sgd)
         total = trained.last_loss + trained.weights.sum(dim=1)
-        return LocalUpdates(weights - trained.weights, trained.last_loss, trained.steps * self.sgd.lr, total)
+        updates = torch.sub(weights, trained.weights, out=trained.weights)  # which nobody needs any more
+        return LocalUpdates(updates, trained.last_loss, trained.steps * self.sgd.lr, total)
 
     def _losses_heard(self, owner: Ints, clients: Ints, received: Tensor) -> Tensor:
         """(M,) each client's loss at the model it received, where anybody looks at it; else nan."""

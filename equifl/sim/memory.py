@@ -44,15 +44,16 @@ class Memory:
         device: where the updates are.
 
     Attributes:
-        updates: (R, N, d) of the R lanes whose selectors look at them, if they are remembered whole.
+        informed: the R lanes whose selectors look at updates.
+        updates: (R, N, d) theirs, if they are remembered whole.
         apart: (R, N, N) the distances between them.
         distances: (N, N) of each of these lanes, as its selector is to see them.
     """
 
     def __init__(self, lanes: Sequence[Lane], parameters: int, sketch: int | None, device: torch.device) -> None:
         self._lanes, self._sketch, self._device = lanes, sketch, device
-        self._informed = [i for i, lane in enumerate(lanes) if "updates" in lane.needs]
-        whole, clients = ([] if sketch else self._informed), len(lanes[0].store)
+        self.informed = [i for i, lane in enumerate(lanes) if "updates" in lane.needs]
+        whole, clients = ([] if sketch else self.informed), len(lanes[0].store)
         self.updates = torch.full((len(whole), clients, parameters), torch.nan, device=device)
         self.apart = torch.full((len(whole), clients, clients), torch.nan, device=device)
         self.distances: dict[int, Floats] = {}
@@ -61,13 +62,13 @@ class Memory:
     def keep(self, owner: Ints, clients: Ints, updates: Tensor, losses: Tensor, total: Tensor) -> News:
         """What can be kept on the device is kept there; the rest is news. Nothing is waited for."""
         sketches = losses.new_zeros(len(owner), self._sketch or 0)
-        rows = np.flatnonzero(np.isin(owner, self._informed))
+        rows = np.flatnonzero(np.isin(owner, self.informed))
         for i in np.unique(owner[rows]).tolist() if self._sketch else ():
             mine, sketch = rows_of(i, owner), self._lanes[i].store.sketch
             assert sketch is not None
             sketches[mine] = sketched(updates[mine], sketch)
         if self._sketch is None and len(rows):
-            place, told = np.searchsorted(self._informed, owner[rows]), clients[rows]
+            place, told = np.searchsorted(self.informed, owner[rows]), clients[rows]
             lane, client, row = (to_device(array, self._device) for array in (place, told, rows))
             self.updates[lane, client] = updates[row]
             lanes = np.unique(place)
@@ -99,14 +100,14 @@ class Memory:
             self._short.zero_()
             self.apart = distances(self.updates)
             (apart,) = to_host(self.apart)
-        self.distances = {} if self._sketch else dict(zip(self._informed, apart, strict=True))
+        self.distances = {} if self._sketch else dict(zip(self.informed, apart, strict=True))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it, as plain arrays."""
         stores = [lane.store.state_dict() for lane in self._lanes]
         state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0] if key != "updates"}
-        if self._sketch and self._informed:
-            state["sketches"] = np.stack([stores[i]["updates"] for i in self._informed])
+        if self._sketch and self.informed:
+            state["sketches"] = np.stack([stores[i]["updates"] for i in self.informed])
         return state | {"updates": self.updates.cpu().numpy(), "apart": self.apart.cpu().numpy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -117,6 +118,6 @@ class Memory:
         self._look(*to_host(self.apart, self._short))
         for i, lane in enumerate(self._lanes):
             stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
-            if "sketches" in state and i in self._informed:
-                stored["updates"] = state["sketches"][self._informed.index(i)]
+            if "sketches" in state and i in self.informed:
+                stored["updates"] = state["sketches"][self.informed.index(i)]
             lane.store.load_state_dict(stored)
