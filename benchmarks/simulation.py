@@ -1,12 +1,15 @@
 """Rounds a second: our two engines, a plain PyTorch loop, and four simulators of others, on the same work, in one run.
 
-    make bench-simulation         # or: python benchmarks/simulation.py [--quick] [--repeats 3] [--only NAME ...]
+    make bench-simulation         # or: python benchmarks/simulation.py [--quick] [--repeats 5] [--only NAME ...]
 
 The work: 100 clients x 600 examples of MNIST's shape, LeNet 28x28, 10 clients a round, plain SGD and plain mean;
 (A) 10 steps of batch 32, (B) one epoch of batch 32. What each contender does is in `benchmarks/race/`; those of others
 have environments of their own, which this script makes. Each runs in processes of its own, in turns, on all cores it
 is given, with the settings that suit it best. It counts the steps of its optimiser, and its model is judged before and
 after: who did not do the work has no row, but is named with what went wrong.
+
+Everyone runs for about as long in every repeat, the fast ones for more rounds: a machine that is shared is slow for
+seconds at a time, and who were done in one of them would be measured by chance.
 
 Printed: the median over repeats of rounds a second (each the median of its rounds, the first one not among them) and
 their spread; seconds from the start of the process to the end of its first round; the peak of the memory of all its
@@ -36,6 +39,7 @@ from race.environments import ROOT, python_of
 from race.memory import Peak
 
 LIMIT = 300  # seconds a run may take
+LONG = 8  # seconds that its rounds take together, or more
 
 
 @dataclass(frozen=True)
@@ -104,19 +108,22 @@ def summary(runs: list[Row], looked: Row) -> Row:
     return row | {key: runs[0][key] for key in ("steps_a_round", "losses", "versions")}
 
 
-def measure(names: list[str], work: str, repeats: int, rounds: int, folder: str) -> tuple[dict[str, Row], Row]:
-    """A row for each that did the work, and why the others did not."""
+def measure(
+    names: list[str], work: str, repeats: int, rounds: int, long: float, folder: str
+) -> tuple[dict[str, Row], Row]:
+    """A row for each that did the work, in at least so many rounds and seconds, and why the others did not."""
     looked, failed = {}, {}
     for name in names:
         try:
             looked[name] = run(name, work, 2, folder, look=True)
         except RuntimeError as error:
             failed[name] = str(error)
+    many = {name: max(rounds, round(long / min(found["seconds"]))) for name, found in looked.items()}
     runs: dict[str, list[Row]] = {name: [] for name in looked}
     for _ in range(repeats):
         for name in list(runs):
             try:
-                runs[name].append(run(name, work, rounds, folder))
+                runs[name].append(run(name, work, many[name], folder))
             except RuntimeError as error:
                 failed[name] = str(error)
                 del runs[name]
@@ -173,7 +180,7 @@ def processor() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few rounds, once; printed only")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, help="printed only", metavar="NAME")
     parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--cifar", action="store_true", help="LeNet on CIFAR-10's shape; printed only")
@@ -184,8 +191,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), (3, 32, 32) if options.cifar else (1, 28, 28))
         for work in options.works:
-            repeats, rounds = (1, 4) if options.quick else (options.repeats, 150 // STEPS[work])
-            rows[work], failed[work] = measure(names, work, repeats, rounds, folder)
+            repeats, rounds, long = (1, 4, 0) if options.quick else (options.repeats, 150 // STEPS[work], LONG)
+            rows[work], failed[work] = measure(names, work, repeats, rounds, long, folder)
             show(work, rows[work], failed[work])
     machine = {"cores": os.cpu_count(), "processor": processor(), "system": platform.system()}
     if not (options.quick or options.cifar or options.only or len(rows) < len(STEPS)):
