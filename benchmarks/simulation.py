@@ -39,7 +39,7 @@ from race.environments import ROOT, python_of
 from race.memory import Peak
 
 LIMIT = 300  # seconds a run may take
-LONG = 8  # seconds that its rounds take together, or more
+LONG = 8  # seconds that its rounds take together, about
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def summary(runs: list[Row], looked: Row) -> Row:
 def measure(
     names: list[str], work: str, repeats: int, rounds: int, long: float, folder: str
 ) -> tuple[dict[str, Row], Row]:
-    """A row for each that did the work, in at least so many rounds and seconds, and why the others did not."""
+    """A row for each that did the work, in so many rounds or more, for about so long, and why the others did not."""
     looked, failed = {}, {}
     for name in names:
         try:

@@ -77,13 +77,14 @@ class Federation:
     def play(self) -> list[dict[str, Any]]:
         """One round of every lane; a record of each.
 
-        Only `Memory.learn` waits for the device: once a round, and once more where everyone is asked before it.
+        Only `Memory.learn` waits for the device, once a round, and once more where everyone is asked before it; and
+        evaluating does.
         """
         round = self.rounds_played
         if self.config.signal == "gradient":
-            self.memory.learn(round, self._ask_everyone())
+            self.memory.learn_of_everyone(round, self._ask_everyone())
         elif round == 0:
-            self.memory.learn(round, self._introduce_everyone())
+            self.memory.learn_of_everyone(round, self._introduce_everyone())
         cohorts, records = self._select(round)
         replies = self._train_locally(round, cohorts)
         models = self._aggregate(replies)
@@ -198,9 +199,8 @@ class Federation:
         for start in range(0, self.config.clients, step):
             yield np.arange(start, min(start + step, self.config.clients))
 
-    def _ask_everyone(self) -> list[News]:
+    def _ask_everyone(self) -> Iterator[News]:
         """Fresh signals: every client's loss, and gradient where it is looked at, at its lane's current model."""
-        news = []
         for i, lane in enumerate(self.lanes):
             for clients in self._everyone() if lane.needs else ():
                 examples = stack([lane.world.signal_examples(client) for client in clients.tolist()])
@@ -210,12 +210,10 @@ class Federation:
                     losses, gradients = self.engine.gradients(weights, examples)
                 else:
                     losses = self.engine.losses(weights, examples)
-                news.append(self.memory.keep(np.full(len(clients), i), clients, gradients, losses, losses))
-        return news
+                yield self.memory.keep(np.full(len(clients), i), clients, gradients, losses, losses)
 
-    def _introduce_everyone(self) -> list[News]:
+    def _introduce_everyone(self) -> Iterator[News]:
         """Stale signals: every client is heard once before the first round. Lanes of a seed hear the same."""
-        news = []
         for seed in self.config.seeds:
             lanes = [i for i, lane in enumerate(self.lanes) if lane.world.seed == seed and lane.needs]
             for clients in self._everyone() if lanes else ():
@@ -227,8 +225,8 @@ class Federation:
                 if any("updates" in self.lanes[i].needs for i in lanes):
                     heard = self._local_sgd(owner, clients, weights, round=-1)
                     updates, total = heard.updates / heard.scale[:, None], heard.total
-                news += [self.memory.keep(np.full(len(clients), i), clients, updates, losses, total) for i in lanes]
-        return news
+                for i in lanes:
+                    yield self.memory.keep(np.full(len(clients), i), clients, updates, losses, total)
 
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         correct = self.engine.correct(self.recent.mean(dim=1))

@@ -57,7 +57,7 @@ def rows_of(lane: int, owner: Ints) -> slice:
 
 
 def require_finite(round: int, numbers: Floats, lanes: Sequence[Lane], owner: Ints, clients: Ints) -> None:
-    """Nothing is learnt from what is no number: stop, and say whose it was."""
+    """There is no going on from what is no number: stop, and say whose it was."""
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if len(wrong):
         lane = lanes[owner[wrong[0]]]

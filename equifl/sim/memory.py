@@ -7,7 +7,7 @@ to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from equifl.sim.apart import distances, renew
 from equifl.sim.lanes import Lane, require_finite, rows_of
 from equifl.sim.sketching import sketched
 from equifl.sim.transfers import to_device, to_host
+
+_ON_THE_WAY = 2**24  # numbers of sketches that wait to be learnt
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Memory:
 
     def keep(self, owner: Ints, clients: Ints, updates: Tensor, losses: Tensor, total: Tensor) -> News:
         """What can be kept on the device is kept there; the rest is news. Nothing is waited for."""
-        sketches = losses.new_zeros(len(owner), self._sketch or 0)
         rows = np.flatnonzero(np.isin(owner, self.informed))
+        sketches = losses.new_zeros(len(owner), self._sketch or 0 if len(rows) else 0)
         for i in np.unique(owner[rows]).tolist() if self._sketch else ():
             mine, sketch = rows_of(i, owner), self._lanes[i].store.sketch
             assert sketch is not None
@@ -76,6 +78,17 @@ class Memory:
             self._short += renew(self.apart, self.updates, lanes.tolist(), heard, wait=False)
         return News(owner, clients, losses, sketches, total)
 
+    def learn_of_everyone(self, round: int, news: Iterable[News]) -> None:
+        """What comes of all clients: at once, unless there are so many that their sketches fill the memory."""
+        waiting: list[News] = []
+        for new in news:
+            waiting.append(new)
+            if sum(each.sketches.numel() for each in waiting) > _ON_THE_WAY:
+                self.learn(round, waiting)
+                waiting = []
+        if waiting:
+            self.learn(round, waiting)
+
     def learn(self, round: int, news: Sequence[News], *also: Tensor) -> list[Floats]:
         """The wait for the device: what stores and selectors look at comes from there at once, and `also` with it."""
         told = [tensor for new in news for tensor in (new.losses, new.sketches, new.total)]
@@ -88,7 +101,7 @@ class Memory:
                 mine, lane = rows_of(i, new.owner), self._lanes[i]
                 if "losses" in lane.needs:
                     lane.store.observe(new.clients[mine], losses=losses[mine])
-                if self._sketch and "updates" in lane.needs:
+                if sketches.shape[1] and i in self.informed:
                     lane.store.observe(new.clients[mine], updates=sketches[mine])
         if news:
             self._look(*arrays)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """Under way to the device; nothing is waited for."""
-    tensor = torch.from_numpy(array)
+    tensor = torch.from_numpy(np.ascontiguousarray(array))  # of others PyTorch makes a copy that waits
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 

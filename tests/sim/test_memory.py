@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from equifl.distances import UpdateDistances
-from equifl.selectors import DivFL, Uniform
+from equifl.selectors import DivFL, PowerOfChoice, Uniform
 from equifl.sim import memory
 from equifl.sim.lanes import Lane
 from equifl.sim.memory import Memory
+from equifl.sim.transfers import to_host
+from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
 CPU = torch.device("cpu")
@@ -29,9 +31,36 @@ def test_distances_that_came_without_their_digits_are_computed_once_more(monkeyp
     news = memory_of_two.keep(np.ones(4, np.int64), np.arange(4), torch.from_numpy(updates), none, none)
     memory_of_two.learn(0, [news])
     np.testing.assert_allclose(memory_of_two.distances[1], UpdateDistances(updates).matrix(), rtol=1e-5)
-    monkeypatch.setattr(memory, "distances", None)  # once is enough
-    memory_of_two.learn(1, [])
+    monkeypatch.setattr(memory, "distances", None)  # once is enough: nobody may call it again
+    monkeypatch.setattr(memory, "renew", lambda *_, wait: torch.tensor(0))
+    memory_of_two.learn(1, [memory_of_two.keep(np.ones(1, np.int64), np.arange(1), torch.ones(1, 3), none, none)])
     assert list(memory_of_two.distances) == [1]
+
+
+@pytest.mark.parametrize("most", [0, 15, 1000])
+def test_very_many_sketches_are_learnt_in_parts(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_ON_THE_WAY", most)
+    world: Any = None
+    sketch = CountSketch(length=5)
+    lanes = [Lane("some", s, world, SignalStore(6, sketch=sketch), []) for s in (PowerOfChoice(), DivFL())]
+    own = Memory(lanes, 3, 5, CPU)
+    updates, losses = torch.randn(6, 3), torch.arange(6.0)
+    waits = 0
+
+    def counted(*tensors: torch.Tensor) -> list[Any]:
+        nonlocal waits
+        waits += 1
+        return to_host(*tensors)
+
+    monkeypatch.setattr(memory, "to_host", counted)
+    parts = [(lane, np.arange(start, start + 2)) for lane in (0, 1) for start in (0, 2, 4)]
+    told = ((np.full(2, lane), ids, updates[ids], losses[ids], losses[ids]) for lane, ids in parts)
+    own.learn_of_everyone(0, (own.keep(*each) for each in told))
+    assert waits == {0: 3, 15: 2, 1000: 1}[most]
+    assert lanes[0].store.signals(0).losses.tolist() == [0, 1, 2, 3, 4, 5]
+    assert lanes[0].store.signals(0).updates is None
+    found: Any = lanes[1].store.signals(0).updates
+    np.testing.assert_allclose(found, sketch.rows(updates.numpy()), rtol=1e-6)
 
 
 def test_what_selectors_see_is_not_changed_by_later_news() -> None:
