@@ -18,7 +18,7 @@ import torch
 from numba import njit
 
 from equifl.sim import kernels as k
-from equifl.sim.fast import Network
+from equifl.sim.layout import Network
 from equifl.sim.models import lenet
 from equifl.sim.sixteen import LANES
 from equifl.sim.stacked import StackedModel
@@ -83,11 +83,11 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
         work: Any = s, tables, gradient, acts, slopes
         if s[k.KIND] == k.CONVOLUTION:
             yield f"{name}, as plain loops", microseconds(plain_convolution, s, tables, params, acts), products
-            yield f"{name}, to weights", microseconds(k._convolution_to_weights, *work), products
+            yield f"{name}, to weights", microseconds(k.convolution_to_weights, *work), products
         else:
             yield f"{name}, to weights", microseconds(k._linear_to_weights, *work, turned), products
         if s[k.X]:
-            yield f"{name}, to input", microseconds(k._dense_to_input, s, tables, params, slopes), products
+            yield f"{name}, to input", microseconds(k.dense_to_input, s, tables, params, slopes), products
 
 
 def main() -> None:

@@ -94,3 +94,8 @@ def _keeps_batch_alone(shape: Any) -> bool:
         return False
     batch = shape[0]
     return (batch == -1 and shape[1] > 0) or (isinstance(batch, fx.Node) and batch.args[1:] == (0,))
+
+
+def pair(size: Any) -> tuple[int, ...]:
+    """The height and width of a window, of which PyTorch takes one number or two."""
+    return 2 * (size,) if isinstance(size, int) else tuple(size) * (2 // max(1, len(size)))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from torch import nn
 
+from equifl.sim.chain import pair
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine
-from equifl.sim.stacked import StackedModel, pair
+from equifl.sim.stacked import StackedModel
 
 if TYPE_CHECKING:
     from equifl.sim.fast import FastEngine

@@ -1,140 +1,28 @@
 """The fast path on a CPU: small networks of convolutions, ReLU, max-pooling and linear layers, one client a task.
 
-A network becomes a plan, a row a stage, and tables of offsets that say where its numbers lie. The work on them is in
-`equifl.sim.kernels`.
+A network becomes a plan with tables (`equifl.sim.layout`); the work by them is in `equifl.sim.kernels`.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from equifl.signals import Bools, Ints
 from equifl.sim import kernels
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Sgd, Trained
-from equifl.sim.models import Shape
-from equifl.sim.sixteen import LANES
-from equifl.sim.stacked import StackedModel, pair
+from equifl.sim.layout import Network
+from equifl.sim.stacked import StackedModel
 from equifl.threads import cores
 
 TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on all cores
-
-
-class Network:
-    """A network laid out: activations, weights and tables each in one array, end to end.
-
-    Attributes:
-        layout: what the kernels read: the plan, its tables, and where each of the module's weights goes.
-    """
-
-    def __init__(self, layers: Sequence[nn.Module], shape: Shape) -> None:
-        self._stages: list[dict[int, int]] = []
-        self._tables: list[Ints] = []
-        self._where: list[Ints] = []
-        self._entries = self._numbers = self._weights = self._turned = 0
-        self._places: Ints  # of the numbers of the layer before, (channels, height, width), from where that begins
-        self._reserve(shape if len(shape) == 3 else (*shape, 1, 1), layers)
-        self._stage(kernels.INPUT, {kernels.TERMS: self._places.size}, {kernels.Y_ROWS: self._places})
-        add: dict[type, Callable[[Any, Sequence[nn.Module]], None]]
-        add = {nn.Conv2d: self._convolution, nn.Linear: self._linear, nn.MaxPool2d: self._pool, nn.ReLU: self._relu}
-        for i, layer in enumerate(layers):
-            if type(layer) is nn.Flatten:
-                self._places = self._places.reshape(-1, 1, 1)
-            else:
-                add[type(layer)](layer, layers[i + 1 :])
-        plan = np.zeros((len(self._stages), kernels.COLUMNS), np.int64)
-        for row, stage in zip(plan, self._stages, strict=True):
-            row[list(stage)] = list(stage.values())
-        self.layout = plan, np.concatenate(self._tables).astype(np.int32), np.concatenate(self._where)
-
-    def desk(self) -> tuple[Any, ...]:
-        """What one thread works on: weights, gradient, velocity; activations, slopes, inputs turned; picks, a tile."""
-        sizes = [self._weights] * 3 + [self._numbers] * 2 + [self._turned]
-        floats = [torch.zeros(size).numpy() for size in sizes]  # PyTorch's arrays begin where a cache line does
-        return *floats, torch.zeros(self._numbers, dtype=torch.int32).numpy(), np.zeros(LANES, np.int64)
-
-    def _reserve(self, shape: Shape, consumers: Sequence[nn.Module]) -> None:
-        """Room for an image, with a border of zeros if the next layer wants one."""
-        user = next((layer for layer in consumers if type(layer) is not nn.ReLU), None)
-        self._high, self._wide = map(int, user.padding) if isinstance(user, nn.Conv2d) else (0, 0)
-        channels, height, width = shape
-        self._line = width + 2 * self._wide
-        self._plane = (height + 2 * self._high) * self._line | 1  # odd, so that planes do not compete for cache lines
-        c, y, x = np.ogrid[:channels, :height, :width]
-        self._places = LANES * (c * self._plane + (y + self._high) * self._line + x + self._wide)
-        self._at, self._size = self._numbers, LANES * channels * self._plane
-        self._numbers += self._size
-
-    def _stage(self, kind: int, sizes: dict[int, int], tables: dict[int, Ints]) -> None:
-        stage = {kernels.KIND: kind, kernels.Y: self._at, kernels.Y_SIZE: self._size} | sizes
-        for column, table in tables.items():
-            stage[column] = self._entries
-            self._tables.append(table.ravel())
-            self._entries += table.size
-        self._stages.append(stage)
-
-    def _windows(self, kernel: Any, stride: Any) -> tuple[Ints, Ints, Ints]:
-        """Where windows begin, (height, width); what is in one, (kernel height, kernel width); where planes begin."""
-        channels, height, width = self._places.shape
-        high, wide = height + 2 * self._high, width + 2 * self._wide
-        y, x = np.ogrid[: high - kernel[0] + 1 : stride[0], : wide - kernel[1] + 1 : stride[1]]
-        dy, dx = np.ogrid[: kernel[0], : kernel[1]]
-        return LANES * (y * self._line + x), LANES * (dy * self._line + dx), LANES * self._plane * np.arange(channels)
-
-    def _from(self) -> dict[int, int]:
-        return {kernels.X: self._at, kernels.X_SIZE: self._size}
-
-    def _convolution(self, layer: nn.Conv2d, then: Sequence[nn.Module]) -> None:
-        starts, window, planes = self._windows(layer.kernel_size, layer.stride)
-        source, terms = self._from(), planes[:, None, None] + window
-        self._reserve((layer.out_channels, *starts.shape), then)
-        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms}
-        self._dense(kernels.CONVOLUTION, layer.out_channels, source, tables)
-
-    def _linear(self, layer: nn.Linear, then: Sequence[nn.Module]) -> None:
-        source, terms = self._from(), self._places
-        self._reserve((layer.out_features, 1, 1), [])
-        self._dense(
-            kernels.LINEAR,
-            layer.out_features,
-            source,
-            {kernels.X_SPOTS: np.zeros(1, np.int64), kernels.X_TERMS: terms},
-        )
-
-    def _dense(self, kind: int, rows: int, source: dict[int, int], tables: dict[int, Ints]) -> None:
-        """Weights and biases of a convolution or a linear layer; the rows of weights filled up to whole registers."""
-        terms = tables[kernels.X_TERMS].size
-        row = -(-terms // LANES) * LANES
-        bias = self._weights + rows * row
-        self._where.append((self._weights + row * np.arange(rows)[:, None] + np.arange(terms)).ravel())
-        self._where.append(bias + np.arange(rows))
-        sizes = {kernels.SPOTS: tables[kernels.X_SPOTS].size, kernels.ROWS: rows, kernels.TERMS: terms}
-        weights = {kernels.W: self._weights, kernels.W_ROW: row, kernels.BIAS: bias}
-        outputs = {kernels.Y_SPOTS: self._places[0], kernels.Y_ROWS: self._places[:, 0, 0] - self._places[0, 0, 0]}
-        if kind == kernels.LINEAR:
-            outputs |= {kernels.W_SPOTS: np.arange(0, row, LANES), kernels.W_ROWS: row * np.arange(rows)}
-            outputs |= {kernels.W_TERMS: row * np.arange(LANES)}
-            self._turned = max(self._turned, LANES * row)
-        self._stage(kind, source | sizes | weights, tables | outputs)
-        self._weights = bias + -(-rows // LANES) * LANES
-
-    def _pool(self, layer: nn.MaxPool2d, then: Sequence[nn.Module]) -> None:
-        starts, window, planes = self._windows(pair(layer.kernel_size), pair(layer.stride))
-        source, spots = self._from(), planes[:, None, None] + starts
-        self._reserve((len(planes), *starts.shape), then)
-        tables = {kernels.X_SPOTS: spots, kernels.X_TERMS: window, kernels.Y_SPOTS: self._places}
-        self._stage(kernels.POOL, source | {kernels.SPOTS: spots.size, kernels.TERMS: window.size}, tables)
-
-    def _relu(self, layer: nn.ReLU, then: Sequence[nn.Module]) -> None:
-        self._stages[-1][kernels.RELU] = 1
 
 
 class FastEngine:

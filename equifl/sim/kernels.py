@@ -48,7 +48,7 @@ def _products(rows, tables, y, x, w, numbers):
 
 
 @njit(nogil=True)
-def _dense(s, tables, params, acts):
+def dense(s, tables, params, acts):
     """A convolution or a linear layer: at every spot, all rows of weights times the terms in its window."""
     row = 0
     while row < s[ROWS]:
@@ -59,7 +59,7 @@ def _dense(s, tables, params, acts):
 
 
 @njit(nogil=True)
-def _dense_to_input(s, tables, params, slopes):
+def dense_to_input(s, tables, params, slopes):
     """Back through it: the same with inputs and outputs exchanged."""
     slopes[s[X] : s[X] + s[X_SIZE]] = 0
     term = 0
@@ -93,7 +93,8 @@ def _correlations(two, terms, tables, y, x, w, numbers):
 
 
 @njit(nogil=True)
-def _convolution_to_weights(s, tables, gradient, acts, slopes):
+def convolution_to_weights(s, tables, gradient, acts, slopes):
+    """Add to the gradient of the weights what a tile says."""
     for row in range(0, s[ROWS], 2):
         two = row + 2 <= s[ROWS]
         term = 0
@@ -127,7 +128,7 @@ def _forward(plan, tables, params, acts, pick):
             numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
             sixteen.largest(tables, acts, pick, acts, numbers)
         else:
-            _dense(s, tables, params, acts)
+            dense(s, tables, params, acts)
 
 
 @njit(nogil=True)
@@ -146,9 +147,20 @@ def _backward(plan, tables, params, gradient, acts, slopes, pick, turned):
         if s[KIND] == LINEAR:
             _linear_to_weights(s, tables, gradient, acts, slopes, turned)
         else:
-            _convolution_to_weights(s, tables, gradient, acts, slopes)
+            convolution_to_weights(s, tables, gradient, acts, slopes)
         if s[X]:  # not the network's input
-            _dense_to_input(s, tables, params, slopes)
+            dense_to_input(s, tables, params, slopes)
+
+
+@njit(nogil=True)
+def load(places, acts, x, tile):
+    """The rows of x that are in a tile, side by side."""
+    eights = len(places) // 8
+    sixteen.turned(places, acts, x, tile, (eights, len(places), 0, 0))
+    for i in range(8 * eights, len(places)):
+        values = acts[places[i] :][:LANES]
+        for lane in range(LANES):
+            values[lane] = x[tile[lane], i]
 
 
 @njit(nogil=True)
@@ -164,12 +176,7 @@ def _load_tile(s, tables, acts, x, examples, start, tile):
             filled += 1
         start += 1
     tile[filled:] = tile[0]
-    eights = s[TERMS] // 8
-    sixteen.turned(tables, acts, x, tile, (eights, s[TERMS], s[Y], s[Y_ROWS]))
-    for i in range(8 * eights, s[TERMS]):
-        values = acts[s[Y] + tables[s[Y_ROWS] + i] :][:LANES]
-        for lane in range(LANES):
-            values[lane] = x[tile[lane], i]
+    load(tables[s[Y_ROWS] : s[Y_ROWS] + s[TERMS]], acts[s[Y] :], x, tile)
     return filled, start
 
 
@@ -251,7 +258,7 @@ def _predict(network, desk, x, examples, found):
             found[start + lane] = best
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any]) -> Any:
     """Kept on the disk for the next process, where any cache can be written.
 
     One entry for all that can be asked for, because each would be compiled with all that it calls. Numba notices
@@ -264,7 +271,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-@_compiled
+@compiled
 def work(job, network, desk, x, y, weights, examples, options, found):
     """One task, without the interpreter's lock: a loss, and the steps taken.
 

@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from equifl.sim.chain import chain_of
+from equifl.sim.chain import chain_of, pair
 from equifl.sim.models import Shape
 
 Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
@@ -92,11 +92,6 @@ def _stackable(layer: nn.Module) -> bool:
     if type(layer) is nn.MaxPool2d:
         return not layer.return_indices and len(pair(layer.stride)) == 2
     return type(layer) is nn.ReLU
-
-
-def pair(size: Any) -> tuple[int, ...]:
-    """The height and width of a window, of which PyTorch takes one number or two."""
-    return 2 * (size,) if isinstance(size, int) else tuple(size) * (2 // max(1, len(size)))
 
 
 def _has_weight_and_bias(layer: nn.Module) -> bool:
