@@ -31,7 +31,12 @@ from equifl.sim.data import Dataset
 from equifl.sim.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent
-LINES = {"fast": ("fast", "uniform"), "general": ("general", "uniform"), "fast, Rota": ("fast", "rota")}
+LINES = {
+    "fast": ("fast", "uniform"),
+    "hybrid": ("hybrid", "uniform"),
+    "general": ("general", "uniform"),
+    "fast, Rota": ("fast", "rota"),
+}
 AXES: dict[str, tuple[int, ...]] = {
     "k": (1, 2, 5, 10, 20, 50, 100),
     "N": (100, 1_000, 10_000, 100_000),

@@ -75,19 +75,19 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
     for s in plan[1:]:
         name, one = KINDS[s[k.KIND]], np.stack([plan[0], s])
         products = int(s[k.SPOTS] * s[k.ROWS] * s[k.TERMS])
-        yield f"{name}, forward", microseconds(k._forward, one, tables, params, acts, pick), products
+        yield f"{name}, forward", microseconds(k.forward, one, tables, params, acts, pick), products
         if s[k.KIND] == k.POOL:
             desk = gradient, acts, slopes, pick, turned
-            yield f"{name}, backward", microseconds(k._backward, one, tables, params, *desk), 0
+            yield f"{name}, backward", microseconds(k.backward, one, tables, params, *desk, False), 0
             continue
         work: Any = s, tables, gradient, acts, slopes
         if s[k.KIND] == k.CONVOLUTION:
             yield f"{name}, as plain loops", microseconds(plain_convolution, s, tables, params, acts), products
-            yield f"{name}, to weights", microseconds(k.convolution_to_weights, *work), products
+            yield f"{name}, to weights", microseconds(k._convolution_to_weights, *work), products
         else:
             yield f"{name}, to weights", microseconds(k._linear_to_weights, *work, turned), products
         if s[k.X]:
-            yield f"{name}, to input", microseconds(k.dense_to_input, s, tables, params, slopes), products
+            yield f"{name}, to input", microseconds(k._dense_to_input, s, tables, params, slopes), products
 
 
 def main() -> None:

@@ -84,15 +84,21 @@ class Engine:
         device: "cpu" or "cuda".
         budget: how many input numbers one program takes at a time, which bounds its memory (default 2^17 on a CPU:
             five LeNets with a batch of 32 each; 2^26 on a GPU).
+        name: of the engine in records: "hybrid" where the model has our loops in it.
         note: why it is not the fast engine, if that was asked for.
     """
 
-    name = "general"
-
     def __init__(
-        self, model: StackedModel, dataset: Dataset, device: str, *, budget: int | None = None, note: str = ""
+        self,
+        model: StackedModel,
+        dataset: Dataset,
+        device: str,
+        *,
+        budget: int | None = None,
+        name: str = "general",
+        note: str = "",
     ) -> None:
-        self.model, self.note = model, note
+        self.model, self.name, self.note = model, name, note
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
         self._budget = budget or (2**26 if on_gpu else 2**17)

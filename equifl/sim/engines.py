@@ -1,4 +1,4 @@
-"""Which engine runs a model: the fast one where model and machine suit it, else the general one, and why."""
+"""Which engine runs a model: the fast one where model and machine suit it, else the hybrid or general one, and why."""
 
 from __future__ import annotations
 
@@ -18,17 +18,36 @@ AnyEngine: TypeAlias = "Engine | FastEngine"
 
 
 def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: str) -> AnyEngine:
-    """The engine `wanted`: "general", "fast", or "auto", which is the fast one if it can run this model here."""
+    """The engine `wanted`: "general", "hybrid", "fast", or "auto": the last of these that can run this model here."""
     if wanted == "general" or (wanted == "auto" and device != "cpu"):
         return Engine(model, dataset, device)
-    obstacle = obstacle_to_fast(model, device)
+    obstacle = obstacle_to_fast(model, device) if wanted != "hybrid" else ""
     if obstacle and wanted == "fast":
         raise ValueError(f"engine: the fast one cannot run this here: {obstacle}")
-    if obstacle:
-        return Engine(model, dataset, device, note=obstacle)
-    from equifl.sim.fast import FastEngine  # numba is optional, and takes a second
+    if wanted != "hybrid" and not obstacle:
+        from equifl.sim.fast import FastEngine  # numba is optional, and takes a second
 
-    return FastEngine(model, dataset)
+        return FastEngine(model, dataset)
+    other, why = _hybrid(model, dataset, device)
+    if other is not None:
+        return Engine(other, dataset, device, name="hybrid", note=obstacle)
+    if wanted == "hybrid":
+        raise ValueError(f"engine: the hybrid one cannot run this here: {why}")
+    if why == _obstacle_in_machine() != obstacle and any(isinstance(m, nn.Conv2d) for m in model.module.modules()):
+        obstacle += f"; and not by the hybrid engine: {why}"
+    return Engine(model, dataset, device, note=obstacle)
+
+
+def _hybrid(model: StackedModel, dataset: Dataset, device: str) -> tuple[StackedModel | None, str]:
+    """The model with our loops in it, or why not."""
+    obstacle = "it is for CPUs" if device != "cpu" else _obstacle_in_machine()
+    if obstacle:
+        return None, obstacle
+    from equifl.sim.hybrid import FEW, hybrid
+
+    found = hybrid(model, dataset.x_train.shape[1:])
+    few = f"convolution of fewer than {FEW} channels"
+    return found, "" if found else f"the model has no plain {few} and no plain max-pooling, or does more with them"
 
 
 def obstacle_to_fast(model: StackedModel, device: str) -> str:

@@ -48,7 +48,7 @@ def _products(rows, tables, y, x, w, numbers):
 
 
 @njit(nogil=True)
-def dense(s, tables, params, acts):
+def _dense(s, tables, params, acts):
     """A convolution or a linear layer: at every spot, all rows of weights times the terms in its window."""
     row = 0
     while row < s[ROWS]:
@@ -59,7 +59,7 @@ def dense(s, tables, params, acts):
 
 
 @njit(nogil=True)
-def dense_to_input(s, tables, params, slopes):
+def _dense_to_input(s, tables, params, slopes):
     """Back through it: the same with inputs and outputs exchanged."""
     slopes[s[X] : s[X] + s[X_SIZE]] = 0
     term = 0
@@ -93,8 +93,7 @@ def _correlations(two, terms, tables, y, x, w, numbers):
 
 
 @njit(nogil=True)
-def convolution_to_weights(s, tables, gradient, acts, slopes):
-    """Add to the gradient of the weights what a tile says."""
+def _convolution_to_weights(s, tables, gradient, acts, slopes):
     for row in range(0, s[ROWS], 2):
         two = row + 2 <= s[ROWS]
         term = 0
@@ -122,17 +121,19 @@ def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
 
 
 @njit(nogil=True)
-def _forward(plan, tables, params, acts, pick):
+def forward(plan, tables, params, acts, pick):
+    """All stages for a tile that is loaded."""
     for s in plan[1:]:
         if s[KIND] == POOL:
             numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
             sixteen.largest(tables, acts, pick, acts, numbers)
         else:
-            dense(s, tables, params, acts)
+            _dense(s, tables, params, acts)
 
 
 @njit(nogil=True)
-def _backward(plan, tables, params, gradient, acts, slopes, pick, turned):
+def backward(plan, tables, params, gradient, acts, slopes, pick, turned, to_input):
+    """Back through them, adding to the gradient; to the network's input only if wanted."""
     for s in plan[:0:-1]:
         if s[RELU]:
             values, down = acts[s[Y] : s[Y] + s[Y_SIZE]], slopes[s[Y] : s[Y] + s[Y_SIZE]]
@@ -147,9 +148,9 @@ def _backward(plan, tables, params, gradient, acts, slopes, pick, turned):
         if s[KIND] == LINEAR:
             _linear_to_weights(s, tables, gradient, acts, slopes, turned)
         else:
-            convolution_to_weights(s, tables, gradient, acts, slopes)
-        if s[X]:  # not the network's input
-            dense_to_input(s, tables, params, slopes)
+            _convolution_to_weights(s, tables, gradient, acts, slopes)
+        if s[X] or to_input:
+            _dense_to_input(s, tables, params, slopes)
 
 
 @njit(nogil=True)
@@ -216,10 +217,10 @@ def _mean_loss(network, desk, x, y, examples, learn):
         filled, start = _load_tile(plan[0], tables, acts, x, examples, start, tile)
         if not filled:
             return total * share
-        _forward(plan, tables, params, acts, pick)
+        forward(plan, tables, params, acts, pick)
         total += _cross_entropy(plan[-1], tables, acts, slopes, y, tile, filled, share)
         if learn:
-            _backward(plan, tables, params, gradient, acts, slopes, pick, turned)
+            backward(plan, tables, params, gradient, acts, slopes, pick, turned, False)
 
 
 @njit(nogil=True)
@@ -246,7 +247,7 @@ def _predict(network, desk, x, examples, found):
     last = plan[-1]
     for start in range(0, len(examples), LANES):
         filled, _ = _load_tile(plan[0], tables, acts, x, examples, start, tile)
-        _forward(plan, tables, params, acts, pick)
+        forward(plan, tables, params, acts, pick)
         for lane in range(filled):
             best = 0
             for row in range(1, last[ROWS]):

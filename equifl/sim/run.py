@@ -116,7 +116,7 @@ def note(federation: Federation) -> str:
 def made_with(device: str, engine: str) -> dict[str, Any]:
     """What a later reader needs to get the same numbers."""
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
-    if engine == "fast":
+    if engine != "general":
         versions["numba"] = metadata.version("numba")
     where = Path(__file__).parent
     git = subprocess.run(

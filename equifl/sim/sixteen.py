@@ -236,22 +236,6 @@ _FOURS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
 _HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 
 
-@_loop
-def turned(code: _Code) -> None:
-    """For every term, eight at a time: lane by lane y[term] = x[tile[lane], term]."""
-    build, (_, y, x, tile) = code.builder, code.arrays
-    eights, width, y_at, y_rows = code.numbers
-    number = eights.type
-    rows = [build.mul(build.load(build.gep(tile, [number(lane)])), width) for lane in range(LANES)]
-    with code.loop(eights) as eight:
-        first = build.mul(eight.index, number(8))
-        places = [code.plus(y_at, code.table(y_rows, code.plus(first, number(term)))) for term in range(8)]
-        for half in range(0, LANES, 8):
-            given = [code.load(code.at(x, row, first, kind=_EIGHT)) for row in rows[half : half + 8]]
-            for place, values in zip(places, _transposed(build, given), strict=True):
-                code.store(values, code.at(y, place, number(half), kind=_EIGHT))
-
-
 def _transposed(build: Any, rows: list[Any]) -> list[Any]:
     """Eight vectors of eight; in three steps, of each of which a CPU does every part by one instruction."""
 
@@ -264,3 +248,29 @@ def _transposed(build: Any, rows: list[Any]) -> list[Any]:
             new[a], new[a + apart] = mixed(a, a + apart, kinds)
         rows = new
     return [rows[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]  # as they have come out
+
+
+def _turning(back: bool) -> Any:
+    """Between rows of x and places of y, eight terms and eight lanes at a time."""
+
+    def write(code: _Code) -> None:
+        build, (_, y, x, tile) = code.builder, code.arrays
+        eights, width, y_at, y_rows = code.numbers
+        number = eights.type
+        rows = [build.mul(build.load(build.gep(tile, [number(lane)])), width) for lane in range(LANES)]
+        with code.loop(eights) as eight:
+            first = build.mul(eight.index, number(8))
+            places = [code.plus(y_at, code.table(y_rows, code.plus(first, number(term)))) for term in range(8)]
+            for half in reversed(range(0, LANES, 8)):
+                here = [code.at(y, place, number(half), kind=_EIGHT) for place in places]
+                there = [code.at(x, row, first, kind=_EIGHT) for row in rows[half : half + 8]]
+                source, target = (here, there) if back else (there, here)
+                values = _transposed(build, [code.load(place) for place in source])
+                for place, value in reversed(list(zip(target, values, strict=True))):
+                    code.store(value, place)
+
+    return _loop(write)
+
+
+turned = _turning(back=False)  # for every term, lane by lane: y[term] = x[tile[lane], term]
+turned_back = _turning(back=True)  # x[tile[lane], term] = y[term]; where lanes share a row, the first lane's stays

@@ -7,9 +7,10 @@ import itertools
 import threading
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class StackedModel:
     """
 
     forward: Forward
+    module: nn.Module  # one of them, whose own weights do not matter
     parameters: int
     layers: tuple[nn.Module, ...] = ()  # where that is all that the module is
 
@@ -47,8 +49,8 @@ class StackedModel:
         if layers and all(map(_stackable, layers)):
             forward = _layered(layers)
             if _does_as(module, forward, shape):
-                return cls(forward, parameters, tuple(layers))
-        return cls(_mapped(module), parameters)
+                return cls(forward, module, parameters, tuple(layers))
+        return cls(mapped(module), module, parameters)
 
 
 def _does_as(module: nn.Module, forward: Forward, shape: Shape) -> bool:
@@ -99,31 +101,37 @@ def _has_weight_and_bias(layer: nn.Module) -> bool:
     return [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
 
 
-def _split(weights: Tensor, module: nn.Module) -> list[Tensor]:
+def split(weights: Tensor, module: nn.Module) -> list[Tensor]:
     """The parameters of all copies, in the module's order: (M, *shape) each."""
     shapes = [p.shape for p in module.parameters()]
     parts = torch.split(weights, [shape.numel() for shape in shapes], dim=1)
     return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _mapped(module: nn.Module) -> Forward:
-    """For any module. On a CPU one copy after another if it convolves: PyTorch's map is slower at that than a loop."""
+def mapped(
+    module: nn.Module, *, together: bool | None = None, within: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Forward:
+    """For any module: all copies together, or one after another; each `within` something that changes what is done.
+
+    If that is left open it is one after another on a CPU if it convolves: PyTorch's map is slower at that than a loop.
+    """
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
     names = [name for name, _ in module.named_parameters()]
     own = threading.local()  # functional_call puts the weights into the module: one module a thread
 
     def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
         weights = dict(zip(names, parameters, strict=True))
-        logits: Tensor = functional_call(own.module, weights, inputs.clone())  # which a module may change
+        with within():
+            logits: Tensor = functional_call(own.module, weights, inputs.clone())  # which a module may change
         return logits
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
         if not hasattr(own, "module"):
             own.module = copy.deepcopy(module).to(inputs.device)
-        parameters = _split(weights, module)
-        if convolves and not inputs.is_cuda:
-            return torch.stack([one([p[m] for p in parameters], x) for m, x in enumerate(inputs)])
-        return vmap(one)(parameters, inputs)
+        parameters = split(weights, module)
+        if together or (together is None and (inputs.is_cuda or not convolves)):
+            return vmap(one)(parameters, inputs)
+        return torch.stack([one([p[m] for p in parameters], x) for m, x in enumerate(inputs)])
 
     return forward
 
@@ -140,7 +148,7 @@ def _on_cpu(layers: list[nn.Module]) -> Forward:
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
         copies = len(inputs)
-        left = _split(weights, whole)
+        left = split(weights, whole)
         x = inputs if inputs.dim() != 5 else _side_by_side(inputs)
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
@@ -151,7 +159,7 @@ def _on_cpu(layers: list[nn.Module]) -> Forward:
                     x, weight.flatten(0, 1), bias, layer.stride, layer.padding, layer.dilation, copies
                 )
             elif isinstance(layer, nn.Linear):
-                x = _multiply(x, left.pop(0), left.pop(0))
+                x = multiply(x, left.pop(0), left.pop(0))
             elif isinstance(layer, nn.Flatten):
                 x = (_apart(x, copies) if x.dim() == 4 else x).flatten(2)
             elif isinstance(layer, nn.MaxPool2d):
@@ -168,7 +176,7 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
     whole = nn.Sequential(*layers)
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
-        left, x, rest = _split(weights, whole), inputs, list(layers)
+        left, x, rest = split(weights, whole), inputs, list(layers)
         while rest:
             layer = rest.pop(0)
             if isinstance(layer, nn.Conv2d) and rest and _fusible(layer, rest[0]):
@@ -182,7 +190,7 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
             elif isinstance(layer, nn.Conv2d):
                 x = _convolve_patches(x, left.pop(0), left.pop(0), layer)
             elif isinstance(layer, nn.Linear):
-                x = _multiply(x, left.pop(0), left.pop(0))
+                x = multiply(x, left.pop(0), left.pop(0))
             elif isinstance(layer, nn.Flatten):
                 x = x.flatten(2)
             elif isinstance(layer, nn.MaxPool2d):
@@ -216,7 +224,8 @@ def _triton_runs() -> bool:
     return True
 
 
-def _multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The linear layers of all copies."""
     return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
 

@@ -94,6 +94,16 @@ def test_without_numba_the_general_engine_runs_and_says_how_to_get_it() -> None:
     engine = choose_engine(model, made_up(IMAGE), "cpu", "auto")
     assert (engine.name, engine.note) == ("general", "numba is not installed; pip install 'equifl[fast]'")
     assert choose_engine(model, made_up(IMAGE), "cpu", "general").note == ""
+    for module, more in ((Twice(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10)), True), (Residual(), False)):
+        engine = choose_engine(StackedModel.of(module, IMAGE), made_up(IMAGE), "cpu", "auto")
+        assert engine.name == "general"
+        assert engine.note.startswith("the model is no plain sequence")
+        assert (
+            engine.note.endswith("; and not by the hybrid engine: numba is not installed; pip install 'equifl[fast]'")
+            == more
+        )
+    with pytest.raises(ValueError, match="engine: the hybrid one cannot run this here: numba is not installed"):
+        choose_engine(model, made_up(IMAGE), "cpu", "hybrid")
 
 
 def test_a_numba_that_does_not_load_is_no_obstacle_to_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,22 +127,22 @@ def test_without_fused_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fused multiply-add" in obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10), IMAGE), "cpu")
 
 
-@pytest.mark.parametrize("begun", ["general", "fast"])
+@pytest.mark.parametrize("begun", ["general", "hybrid", "fast"])
 def test_a_run_goes_on_by_the_engine_it_was_begun_with(begun: str, tmp_path: Path) -> None:
     config = Config()
     assert engine_for(tmp_path / "run", config) == "auto"
     with RunFolder.open(tmp_path / "run", config.as_dict(), made_with("cpu", begun)) as folder:
         assert folder.made_with["engine"] == begun
-        assert ("numba" in folder.made_with["versions"]) == (begun == "fast")
+        assert ("numba" in folder.made_with["versions"]) == (begun != "general")
     assert engine_for(tmp_path / "run", config) == begun
 
 
-def test_a_run_from_before_there_were_two_goes_on_by_the_general_one(tmp_path: Path) -> None:
+def test_a_run_from_before_there_were_others_goes_on_by_the_general_one(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", Config().as_dict(), {}).close()
     assert engine_for(tmp_path / "run", Config()) == "general"
 
 
-@pytest.mark.parametrize("engine", ["general", "fast"])
+@pytest.mark.parametrize("engine", ["general", "hybrid", "fast"])
 def test_the_configuration_decides(engine: str) -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     config = Config.load(None, [f"engine={engine}", "selectors={uniform={}}", "seeds=[0]"])

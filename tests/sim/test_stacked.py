@@ -13,7 +13,7 @@ from equifl.sim.engine import Sgd
 from equifl.sim.engines import choose_engine
 from equifl.sim.models import lenet, make_module
 from equifl.sim.reference import Reference
-from equifl.sim.stacked import StackedModel, _convolve_patches, _layered, _mapped
+from equifl.sim.stacked import StackedModel, _convolve_patches, _layered, mapped
 from tests.sim.test_engine import made_up
 
 STACKS: list[Any] = [
@@ -40,7 +40,7 @@ def test_layer_by_layer_is_what_vmap_does_is_what_each_does_alone(module: nn.Seq
         nn.utils.vector_to_parameters(row.clone(), module.parameters())
         alone.append(module(x))
     expected = torch.stack(alone).detach()
-    for forward in (_layered(list(module)), _mapped(module), StackedModel.of(module, shape).forward):
+    for forward in (_layered(list(module)), mapped(module), StackedModel.of(module, shape).forward):
         torch.testing.assert_close(forward(weights, inputs), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -1,0 +1,191 @@
+"""Any module on a CPU, with its max-pooling, and the convolutions that PyTorch is slow at, by the fast engine's loops.
+
+PyTorch's own fill a register with eight channels of a pixel. Where there are fewer, as in the first layer of every
+network, ours are several times faster: they fill it with one channel of sixteen images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from equifl.sim.chain import pair
+from equifl.sim.models import Shape
+from equifl.sim.operations import PLACES, Operation
+from equifl.sim.stacked import Forward, StackedModel, mapped, multiply, split
+
+FEW = 8  # channels, from which on PyTorch's convolutions are as fast as ours
+_CONVOLUTIONS = {getattr(functional, f"conv{kind}{n}d") for kind in ("", "_transpose") for n in (1, 2, 3)}
+
+Call: TypeAlias = tuple[Operation, Tensor, Tensor | None, Tensor | None]  # images, weight, bias
+
+
+def hybrid(model: StackedModel, shape: Shape) -> StackedModel | None:
+    """The same model with our loops in it; None if there is nothing in it for them to do.
+
+    Args:
+        model: by PyTorch alone.
+        shape: of one example.
+    """
+    if model.layers:
+        steps = _steps(model.layers)
+        ours = any(isinstance(step, Operation) for step in steps)
+        return replace(model, forward=_layered(model.module, steps)) if ours else None
+    for together in (True, False):
+        seen: set[str] = set()
+        within = partial(_Ours, together=together, seen=seen)
+        other = replace(model, forward=mapped(model.module, together=together, within=within))
+        if _agree(model, other, shape) and "ours" in seen and not (together and "theirs" in seen):
+            return other  # PyTorch's map is fast only if no convolution is left to it
+    return None
+
+
+def _convolution(
+    kernel: Shape, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Operation | None:
+    """As an operation of ours, if it is none of the rarer kinds."""
+    plain = groups == 1 and pair(dilation) == (1, 1) and not isinstance(padding, str)
+    return Operation(tuple(kernel), pair(stride), pair(padding)) if plain else None
+
+
+def _pooling(
+    window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Operation | None:
+    plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not ceil_mode and prod(pair(window)) <= PLACES
+    return Operation(window=pair(window), step=pair(stride or window)) if plain else None
+
+
+def _steps(layers: Iterable[nn.Module]) -> list[Operation | nn.Module]:
+    """A convolution, pooling after it and ReLU after that are one operation; other layers are what they are."""
+    steps: list[Operation | nn.Module] = []
+    for layer in layers:
+        last, ours = steps[-1] if steps else None, None
+        if isinstance(layer, nn.Conv2d):
+            ours = _convolution(layer.weight.shape, layer.stride, layer.padding)
+        elif isinstance(layer, nn.MaxPool2d):
+            ours = _pooling(layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
+            if ours and isinstance(last, Operation) and not last.window:
+                ours = replace(last, window=ours.window, step=ours.step)
+                del steps[-1]
+        elif isinstance(layer, nn.ReLU) and isinstance(last, Operation) and last.window:
+            ours = replace(last, relu=True)
+            del steps[-1]
+        steps.append(ours or layer)
+    return steps
+
+
+def _layered(module: nn.Module, steps: list[Operation | nn.Module]) -> Forward:
+    """Step by step for all copies at once, on images (M, B, channels, H, W)."""
+
+    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+        left, x = split(weights, module), inputs
+        for step in steps:
+            if isinstance(step, Operation):
+                x = step(x, left.pop(0), left.pop(0)) if step.kernel else step(x)
+            elif isinstance(step, nn.Linear):
+                x = multiply(x, left.pop(0), left.pop(0))
+            elif isinstance(step, nn.Flatten):
+                x = x.flatten(2)
+            elif isinstance(step, nn.MaxPool2d):
+                x = step(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+            else:
+                x = functional.relu(x)
+        return x
+
+    return forward
+
+
+class _Ours(TorchFunctionMode):
+    """While this is entered, PyTorch's functions do by our loops what these do better.
+
+    Args:
+        together: whether it is within PyTorch's map, so that there are many copies that look like one.
+        seen: "ours" is added to it when there was something for us to do, "theirs" when a convolution was not.
+    """
+
+    def __init__(self, *, together: bool, seen: set[str]) -> None:
+        super().__init__()
+        self._together, self._seen = together, seen
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        call = _convolve(*args, **kwargs) if func is functional.conv2d else None
+        call = _pool(*args, **kwargs) if func in (functional.max_pool2d, torch.max_pool2d) else call
+        if call is None:
+            if func in _CONVOLUTIONS:
+                self._seen.add("theirs")
+            return func(*args, **kwargs)
+        self._seen.add("ours")
+        if self._together:
+            return _Together.apply(*call)  # type: ignore[no-untyped-call]
+        operation, x, *weights = call
+        return operation(x[None], *(None if part is None else part[None] for part in weights))[0]
+
+
+class _Together(torch.autograd.Function):
+    """What PyTorch's map does with an operation of ours: all copies at once."""
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, operation: Operation, *given: Any) -> tuple[Tensor, int]:
+        def stacked(part: Any, dim: int | None) -> Any:
+            if part is None:
+                return None
+            return part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
+
+        return operation(*map(stacked, given, dims[1:])), 0
+
+    @staticmethod
+    def forward(*given: Any) -> Any:
+        raise NotImplementedError("outside of the map")  # then the module goes another way, see `hybrid`
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing: slopes are those of the operation."""
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *how: Any, **named: Any) -> Call | None:
+    operation = _convolution(weight.shape, *how, **named) if weight.dim() == 4 and weight.shape[1] < FEW else None
+    return (operation, x, weight, bias) if operation and _fits(operation, x, weight, bias) else None
+
+
+def _pool(x: Tensor, kernel_size: Any, *how: Any, return_indices: bool = False, **named: Any) -> Call | None:
+    operation = None if return_indices else _pooling(kernel_size, *how, **named)
+    return (operation, x, None, None) if operation and _fits(operation, x) else None
+
+
+def _fits(operation: Operation, x: Tensor, *weights: Tensor | None) -> bool:
+    """Whether these are images of float32 that are large enough, and nothing special."""
+    plain = [
+        type(part) in (Tensor, nn.Parameter) and part.dtype == torch.float32
+        for part in (x, *weights)
+        if part is not None
+    ]
+    if not all(plain) or x.dim() != 4 or not len(x):
+        return False
+    windows = operation.kernel[2:] or operation.window
+    sizes = zip(x.shape[2:], operation.padding, windows, strict=True)
+    return all(size + 2 * around >= window for size, around, window in sizes)
+
+
+def _agree(model: StackedModel, other: StackedModel, shape: Shape) -> bool:
+    """Whether both give the same, and the same slopes, of some random examples, but for rounding errors."""
+    draw = torch.Generator().manual_seed(0)
+    row = nn.utils.parameters_to_vector(model.module.parameters()).detach().cpu()
+    inputs, results = torch.randn(2, 3, *shape, generator=draw), []
+    for forward in (model.forward, other.forward):
+        weights = torch.stack([row, 0.9 * row]).requires_grad_(True)
+        try:
+            logits = forward(weights, inputs)
+            results.append((logits.detach(), *torch.autograd.grad(logits.square().sum(), weights)))
+        except Exception:  # whatever a module of one's own may raise where it is given something else than it knows
+            return False
+    pairs = zip(*results, strict=True)
+    return all(bool(torch.linalg.norm(a - b) <= 1e-3 * torch.linalg.norm(a)) for a, b in pairs)
