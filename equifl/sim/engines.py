@@ -28,26 +28,21 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
         from equifl.sim.fast import FastEngine  # numba is optional, and takes a second
 
         return FastEngine(model, dataset)
-    other, why = _hybrid(model, dataset, device)
+    machine = "it is for CPUs" if device != "cpu" else _obstacle_in_machine()
+    other, why = (None, machine) if machine else _hybrid(model, dataset)
     if other is not None:
         return Engine(other, dataset, device, name="hybrid", note=obstacle)
     if wanted == "hybrid":
         raise ValueError(f"engine: the hybrid one cannot run this here: {why}")
-    if why == _obstacle_in_machine() != obstacle and any(isinstance(m, nn.Conv2d) for m in model.module.modules()):
+    if machine != obstacle and any(isinstance(part, nn.Conv2d | nn.MaxPool2d) for part in model.module.modules()):
         obstacle += f"; and not by the hybrid engine: {why}"
     return Engine(model, dataset, device, note=obstacle)
 
 
-def _hybrid(model: StackedModel, dataset: Dataset, device: str) -> tuple[StackedModel | None, str]:
-    """The model with our loops in it, or why not."""
-    obstacle = "it is for CPUs" if device != "cpu" else _obstacle_in_machine()
-    if obstacle:
-        return None, obstacle
-    from equifl.sim.hybrid import FEW, hybrid
+def _hybrid(model: StackedModel, dataset: Dataset) -> tuple[StackedModel | None, str]:
+    from equifl.sim.hybrid import hybrid  # numba, again
 
-    found = hybrid(model, dataset.x_train.shape[1:])
-    few = f"convolution of fewer than {FEW} channels"
-    return found, "" if found else f"the model has no plain {few} and no plain max-pooling, or does more with them"
+    return hybrid(model, dataset.x_train.shape[1:])
 
 
 def obstacle_to_fast(model: StackedModel, device: str) -> str:

@@ -50,7 +50,9 @@ class Federation:
         def module() -> nn.Module:
             return make_module(train.model, dataset.x_train.shape[1:], dataset.classes, train.model_options)
 
-        self.model = StackedModel.of(module(), dataset.x_train.shape[1:])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # what a model can do is tried out: always with the same weights
+            self.model = StackedModel.of(module(), dataset.x_train.shape[1:])
         self.engine = choose_engine(self.model, dataset, device, engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.sgd = Sgd(**{name: getattr(train, name) for name in options})

@@ -1,6 +1,6 @@
 """The fast engine's work on one client, compiled by numba for all networks at once.
 
-All that is particular to a network is in its plan and its tables of offsets, which `equifl.sim.fast` makes. The
+All that is particular to a network is in its plan and its tables of offsets, which `equifl.sim.layout` makes. The
 samples of a tile lie innermost: number `i` of a layer is the sixteen floats from `16 * i` on.
 """
 
@@ -11,6 +11,7 @@ import inspect
 import math
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -263,9 +264,10 @@ def compiled(function: Callable[..., Any]) -> Any:
     """Kept on the disk for the next process, where any cache can be written.
 
     One entry for all that can be asked for, because each would be compiled with all that it calls. Numba notices
-    changes of this file; its name for the other one is a digest.
+    changes of the function's own file; of this one and the other there is a digest in its name.
     """
-    function.__qualname__ += f"_{zlib.crc32(inspect.getsource(sixteen).encode()):08x}"
+    read = inspect.getsource(sixteen) + Path(__file__).read_text()
+    function.__qualname__ += f"_{zlib.crc32(read.encode()):08x}"
     dispatcher = njit(nogil=True)(function)
     with contextlib.suppress(RuntimeError):
         dispatcher.enable_caching()

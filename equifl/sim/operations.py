@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from equifl.sim import kernels, sixteen
 from equifl.sim.kernels import RELU, X_SIZE, Y_SIZE, Y
@@ -37,6 +36,9 @@ class Operation:
     step: tuple[int, ...] = ()
     relu: bool = False
 
+    def __post_init__(self) -> None:
+        assert self.window or (self.kernel and not self.relu), self
+
     def __call__(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """To images (M, B, in, H, W), with weight (M, out, in, height, width) and bias (M, out)."""
         parts = [] if weight is None else [weight.flatten(1), x.new_zeros(weight.shape[:2]) if bias is None else bias]
@@ -49,7 +51,7 @@ class Operation:
     def run(self, x: Tensor, weights: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
         """The result, and the places that were largest, if these are kept."""
         network = laid_out(self, tuple(x.shape[2:]))
-        y = torch.empty(*x.shape[:2], *network.shape)
+        y = x.new_empty(*x.shape[:2], *network.shape)
         tiles = len(x) * -(-x.shape[1] // LANES)
         size = (tiles, network.layout[0][-1][Y_SIZE]) if keep and self.window else (0, 0)
         kept = torch.empty(size, dtype=torch.uint8)
@@ -58,7 +60,7 @@ class Operation:
 
     def slopes(self, x: Tensor, weights: Tensor, kept: Tensor, slope: Tensor, to_x: Tensor) -> Tensor:
         """Those of the weights, and those of x into `to_x`, if there is room in it."""
-        to_weights = torch.empty(weights.shape)
+        to_weights = weights.new_empty(weights.shape)
         ready = _ready(laid_out(self, tuple(x.shape[2:])), x, weights)
         _backward(*ready, kept.numpy(), _rows(slope), to_weights.numpy(), _rows(to_x))
         return to_weights
@@ -73,11 +75,12 @@ class _Differentiable(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        if torch.is_grad_enabled():  # which it is if these slopes are to have slopes
+            raise RuntimeError("convolutions and pooling by our loops have no second derivatives")
         x, weights, kept = ctx.saved_tensors
         wanted = ctx.needs_input_grad[0]
-        to_x = torch.empty(x.shape if wanted else (0, 1, 1))
+        to_x = x.new_empty(x.shape if wanted else (0, 1, 1))
         to_weights = ctx.operation.slopes(x, weights, kept, slope, to_x)
         return to_x if wanted else None, to_weights, None
 
@@ -121,9 +124,9 @@ def _ready(network: Network, x: Tensor, weights: Tensor) -> tuple[Any, ...]:
 
 
 def _rows(stack: Tensor) -> Any:
-    """An image a row."""
+    """An image a row, one right after the other, which is where the loops look for them."""
     rows = stack.shape[0] * stack.shape[1]
-    return stack.detach().reshape(rows, stack[0, 0].numel() if rows else 0).numpy()
+    return stack.detach().reshape(rows, stack[0, 0].numel() if rows else 0).contiguous().numpy()
 
 
 @njit(nogil=True)
@@ -195,7 +198,8 @@ def _backward(network, inputs, outputs, desk, x, apart, weights, kept, slope, to
             if len(where):
                 _next_tile(model * apart + start, count - start, tile)
                 kernels.load(inputs, acts, x, tile)
-            kernels.backward(rectified, tables, params, gradient, acts, slopes, pick, acts, len(to_x) > 0)
+            none = acts  # there is no linear layer, whose inputs would be turned
+            kernels.backward(rectified, tables, params, gradient, acts, slopes, pick, none, len(to_x) > 0)
             if len(to_x):
                 _next_tile(model * count + start, count - start, tile)
                 _store(inputs, slopes, to_x, tile)

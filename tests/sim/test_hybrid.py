@@ -72,6 +72,33 @@ class Filtered(Net):
         return super().forward(torch.cat([first[None], rest]))
 
 
+class Wide(nn.Module):
+    """What comes out of its convolution is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.last = nn.Conv2d(1, 250, 3), nn.Linear(250, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(functional.gelu(self.one(x)).mean((2, 3)))
+        return logits
+
+
+class Gated(Net):
+    """Slopes come to its branches as parts of larger arrays, and are all 0 at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Conv2d(4, 2, 3, padding=1), nn.Conv2d(2, 2, 1, padding="valid")
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.gelu(functional.conv2d(weight=self.one.weight, input=x, bias=self.one.bias))
+        x = x + self.gate * torch.cat([self.left(x), self.right(x[:, ::2])], dim=1)
+        logits: Tensor = self.last(torch.max_pool2d(kernel_size=2, input=self.two(x)).flatten(1))
+        return logits
+
+
 class Sharpened(Net):
     """It takes a derivative of its own, so there would be second ones."""
 
@@ -82,7 +109,7 @@ class Sharpened(Net):
         return super().forward(0.1 * slope)
 
 
-MODULES: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and the engine that suits it
+MODULES: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and hybrid, or why not
     "a chain": (lambda: lenet(IMAGE, 10), "hybrid"),
     "a chain with odd pooling": (
         lambda: nn.Sequential(
@@ -107,20 +134,31 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and the engine th
     "channels last": (lambda: Net(lambda x: x.contiguous(memory_format=torch.channels_last)), "hybrid"),
     "no map of it": (Looks, "hybrid"),
     "a kernel that is fixed": (Filtered, "hybrid"),
-    "a derivative of its own": (Sharpened, "general"),
-    "no convolution": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.GELU(), nn.Linear(9, 10)), "general"),
+    "a gate": (Gated, "hybrid"),
+    "a derivative of its own": (Sharpened, "no second derivatives"),
+    "no convolution": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.GELU(), nn.Linear(9, 10)),
+        "has no plain",
+    ),
+    "many channels alone": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 8, 1, groups=1, dilation=2), nn.GELU(), nn.Conv2d(8, 1, 8), nn.Flatten(), nn.Linear(1, 10)
+        ),
+        "has no plain",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_same_training_losses_and_classes_as_the_module_alone(name: str) -> None:
     torch.manual_seed(0)
-    make, suits = MODULES[name]
+    make, verdict = MODULES[name]
     module, dataset = make(), made_up(IMAGE)
     model = StackedModel.of(module, IMAGE)
-    if suits == "general":
-        with pytest.raises(ValueError, match="engine: the hybrid one cannot run this here: the model has no plain"):
+    if verdict != "hybrid":
+        with pytest.raises(ValueError, match=f"engine: the hybrid one cannot run this here: .*{verdict}"):
             choose_engine(model, dataset, "cpu", "hybrid")
+        assert choose_engine(model, dataset, "cpu", "auto").name == "general"
         return
     engine = choose_engine(model, dataset, "cpu", "hybrid")
     assert engine.name == "hybrid"
@@ -139,7 +177,7 @@ def test_the_same_training_losses_and_classes_as_the_module_alone(name: str) -> 
 
 
 def test_all_copies_go_together_where_every_convolution_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else PyTorch's map is slower than one after another."""
+    """And small; else PyTorch's map is slower than one after another."""
     maps: list[Callable[..., Tensor]] = []
 
     def noted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -147,8 +185,8 @@ def test_all_copies_go_together_where_every_convolution_is_ours(monkeypatch: pyt
         return vmap(function)
 
     monkeypatch.setattr("equifl.sim.stacked.vmap", noted)
-    for module, together in ((Net(), True), (Net(wide=16), False), (Looks(), False)):
-        model = hybrid(StackedModel.of(module, IMAGE), IMAGE)
+    for module, together in ((Net(), True), (Net(wide=16), False), (Looks(), False), (Wide(), False)):
+        model, _ = hybrid(StackedModel.of(module, IMAGE), IMAGE)
         assert model is not None
         maps.clear()
         weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(3, 1)
@@ -158,21 +196,23 @@ def test_all_copies_go_together_where_every_convolution_is_ours(monkeypatch: pyt
 
 def test_what_pytorch_refuses_it_still_refuses() -> None:
     module = Net()
-    model = hybrid(StackedModel.of(module, IMAGE), IMAGE)
+    model, _ = hybrid(StackedModel.of(module, IMAGE), IMAGE)
     assert model is not None
     weights = nn.utils.parameters_to_vector(module.parameters()).detach()[None]
     with pytest.raises(RuntimeError, match="Kernel size"):
         model.forward(weights, torch.zeros(1, 2, 1, 2, 2))
 
 
-def test_the_engine_does_not_depend_on_cores_nor_clients_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset, module = made_up(IMAGE), Net()
-    examples = np.random.default_rng(0).integers(0, len(dataset.x_train), (12, 3, 7))
-    weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(12, 1)
+@pytest.mark.parametrize("module", [Net(), Looks()], ids=["together", "one by one"])
+def test_the_engine_does_not_depend_on_cores(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, (model, _) = made_up(IMAGE), hybrid(StackedModel.of(module, IMAGE), IMAGE)
+    assert model is not None
+    examples = np.random.default_rng(0).integers(0, len(dataset.x_train), (22, 3, 7))
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(22, 1)
     found = []
     for cores in (1, 3):
         monkeypatch.setattr("equifl.sim.engine.cores", lambda cores=cores: cores)
-        engine = choose_engine(StackedModel.of(module, IMAGE), dataset, "cpu", "hybrid")
+        engine = Engine(model, dataset, "cpu", budget=1)  # so that there are five parts
         found.append(engine.train(weights, examples, Sgd(lr=0.1, steps=3)).weights)
     assert torch.equal(*found)
 
