@@ -172,7 +172,8 @@ class _Together(torch.autograd.Function):
 
 def _convolve(input: Tensor, weight: Tensor, bias: Tensor | None = None, *how: Any, **named: Any) -> Call | None:
     """The arguments are those of `torch.nn.functional.conv2d`, and `max_pool2d` below."""
-    operation = _convolution(weight.shape, *how, **named) if weight.dim() == 4 and weight.shape[1] < FEW else None
+    suits = weight.dim() == 4 and weight.shape[1] < FEW and (bias is None or bias.shape == weight.shape[:1])
+    operation = _convolution(weight.shape, *how, **named) if suits else None
     return (operation, input, weight, bias) if operation and _fits(operation, input, weight, bias) else None
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("numba", reason="our loops need numba: pip install 'equifl[f
 
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.engines import choose_engine
-from equifl.sim.hybrid import hybrid
+from equifl.sim.hybrid import _Ours, hybrid
 from equifl.sim.models import lenet
 from equifl.sim.reference import Reference
 from equifl.sim.stacked import StackedModel
@@ -201,6 +201,10 @@ def test_what_pytorch_refuses_it_still_refuses() -> None:
     weights = nn.utils.parameters_to_vector(module.parameters()).detach()[None]
     with pytest.raises(RuntimeError, match="Kernel size"):
         model.forward(weights, torch.zeros(1, 2, 1, 2, 2))
+    weight = torch.zeros(2, 1, 3, 3)
+    for channels, biases in ((2, 2), (1, 1)):
+        with _Ours(together=False, seen=set()), pytest.raises(RuntimeError, match=r"channels|bias"):
+            functional.conv2d(torch.zeros(1, channels, 5, 5), weight, torch.zeros(biases))
 
 
 @pytest.mark.parametrize("module", [Net(), Looks()], ids=["together", "one by one"])
