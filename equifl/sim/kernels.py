@@ -25,9 +25,15 @@ INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
 # The columns of a plan, a row a stage: its kind, whether a ReLU follows, where it reads and writes (X, Y, and how much
 # is reserved there), how many there are of what, and where its tables begin. W: weights, a row an output.
 KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
-X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS, COLUMNS = range(9, 20)
+X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS = range(9, 19)
+# The way back to the input of a convolution: its channels, its places, and for each of these a list of the spots whose
+# windows it is in (Y_LISTED), with where in the window it is (W_LISTED).
+CHANNELS, PLACES, X_PLANES, X_PLACES, LISTS, Y_LISTED, W_LISTED, COLUMNS = range(19, 27)
+FEW = 4  # channels for which that way round leaves registers empty
 
+_EACH = np.arange(LANES)
 _six, _four, _two, _one = (sixteen.products(rows) for rows in (6, 4, 2, 1))
+_six_listed, _four_listed, _two_listed, _one_listed = (sixteen.products(rows, listed=True) for rows in (6, 4, 2, 1))
 _two_by_six, _two_by_three, _two_by_one = (sixteen.correlations(2, terms) for terms in (6, 3, 1))
 _one_by_six, _one_by_three, _one_by_one = (sixteen.correlations(1, terms) for terms in (6, 3, 1))
 
@@ -49,6 +55,22 @@ def _products(rows, tables, y, x, w, numbers):
 
 
 @njit(nogil=True)
+def _listed_products(rows, tables, y, x, w, numbers):
+    """The same with lists."""
+    if rows >= 6:
+        _six_listed(tables, y, x, w, numbers)
+        return 6
+    if rows >= 4:
+        _four_listed(tables, y, x, w, numbers)
+        return 4
+    if rows >= 2:
+        _two_listed(tables, y, x, w, numbers)
+        return 2
+    _one_listed(tables, y, x, w, numbers)
+    return 1
+
+
+@njit(nogil=True)
 def _dense(s, tables, params, acts):
     """A convolution or a linear layer: at every spot, all rows of weights times the terms in its window."""
     row = 0
@@ -61,8 +83,21 @@ def _dense(s, tables, params, acts):
 
 @njit(nogil=True)
 def _dense_to_input(s, tables, params, slopes):
-    """Back through it: the same with inputs and outputs exchanged."""
+    """Back through it: the same with inputs and outputs exchanged.
+
+    With enough channels, place by place of the input, each from all spots whose windows it is in, so that sums stay in
+    registers for longer.
+    """
     slopes[s[X] : s[X] + s[X_SIZE]] = 0
+    if s[CHANNELS] >= FEW:
+        window = s[TERMS] // s[CHANNELS]
+        channel = 0
+        while channel < s[CHANNELS]:
+            there, here = (s[X], s[X_PLACES], s[X_PLANES] + channel), (s[Y], s[Y_LISTED], s[Y_ROWS])
+            weights = (s[W] + channel * window, window, s[W_ROW], 0, 0, 0)
+            numbers = (s[PLACES], s[ROWS], *there, *here, *weights, s[LISTS], s[W_LISTED])
+            channel += _listed_products(s[CHANNELS] - channel, tables, slopes, slopes, params, numbers)
+        return
     term = 0
     while term < s[TERMS]:
         there, here = (s[X], s[X_SPOTS], s[X_TERMS] + term), (s[Y], s[Y_SPOTS], s[Y_ROWS])
@@ -107,12 +142,13 @@ def _convolution_to_weights(s, tables, gradient, acts, slopes):
 @njit(nogil=True)
 def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
     """With one spot, sums over lanes would cost more than the products: here sixteen inputs lie side by side."""
-    terms = tables[s[X_TERMS] : s[X_TERMS] + s[TERMS]]
     turned[:] = 0
-    for lane in range(LANES):
-        values, row = acts[s[X] + lane :], turned[lane * s[W_ROW] :]
-        for i in range(len(terms)):
-            row[i] = values[terms[i]]
+    eights, width = s[TERMS] // 8, s[W_ROW]
+    sixteen.turned_back(tables, acts, turned, _EACH, (eights, width, s[X], s[X_TERMS]))
+    for i in range(8 * eights, s[TERMS]):
+        at = s[X] + tables[s[X_TERMS] + i]
+        for lane in range(LANES):
+            turned[lane * width + i] = acts[at + lane]
     row = 0
     while row < s[ROWS]:
         there, here = (s[W], s[W_SPOTS], s[W_ROWS] + row), (0, s[W_SPOTS], s[W_TERMS])

@@ -93,9 +93,11 @@ class Network:
 
     def _convolution(self, layer: nn.Conv2d, then: Sequence[nn.Module]) -> None:
         starts, window, planes = self._windows(layer.kernel_size, layer.stride)
-        source, terms = self._from(), planes[:, None, None] + window
+        source, terms, places = self._from(), planes[:, None, None] + window, self._places[0].ravel()
         self._reserve((layer.out_channels, *starts.shape), then)
-        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms}
+        source |= {kernels.CHANNELS: len(planes), kernels.PLACES: places.size}
+        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms, kernels.X_PLANES: planes, kernels.X_PLACES: places}
+        tables |= _listed(places, starts, window, self._places[0])
         self._dense(kernels.CONVOLUTION, layer.out_channels, source, tables)
 
     def _linear(self, layer: nn.Linear, then: Sequence[nn.Module]) -> None:
@@ -134,3 +136,12 @@ class Network:
 
     def _relu(self, layer: nn.ReLU, then: Sequence[nn.Module]) -> None:
         self._stages[-1][kernels.RELU] = 1
+
+
+def _listed(places: Ints, starts: Ints, window: Ints, spots: Ints) -> dict[int, Ints]:
+    """For each place of a convolution's input the spots whose windows it is in, and where in the window it is."""
+    place = starts.reshape(-1, 1) + window.ravel()  # (spots, window): what each looks at
+    order = np.argsort(place, axis=None, kind="stable")
+    spot, term = np.divmod(order[np.isin(place.ravel()[order], places)], window.size)  # without those in the border
+    lists = np.append(np.searchsorted(place[spot, term], places), spot.size)
+    return {kernels.LISTS: lists, kernels.Y_LISTED: spots.ravel()[spot], kernels.W_LISTED: term}

@@ -104,36 +104,64 @@ def _loop(write: Callable[[_Code], None]) -> Any:
     return intrinsic(typed)
 
 
-def products(rows: int) -> Any:
+def products(rows: int, *, listed: bool = False) -> Any:
     """For every spot and each of some rows: y[spot + row] += sum over terms of w[row, term] * x[spot + term].
 
     Forward, backward to the input, and backward to the weights of linear layers are all of this form. If `fresh`, y is
     not added to but begins at a bias; if `relu`, the sum is then rectified. Six rows are 12 of AVX2's 16 registers.
+
+    If `listed`, every spot has a list of spots of x, each with a shift of the weights, and the sum is over these too.
     """
 
     def write(code: _Code) -> None:
         build, (_, y, x, w) = code.builder, code.arrays
-        (spots, terms, y_at, y_spots, y_rows, x_at, x_spots, x_terms, w_at, w_row, w_term, bias, fresh, relu) = (
-            code.numbers
-        )
+        (
+            spots,
+            terms,
+            y_at,
+            y_spots,
+            y_rows,
+            x_at,
+            x_spots,
+            x_terms,
+            w_at,
+            w_row,
+            w_term,
+            bias,
+            fresh,
+            relu,
+            *lists,
+        ) = code.numbers
         fresh, relu = (build.trunc(flag, ir.IntType(1)) for flag in (fresh, relu))
         least = build.select(relu, constant(0.0), constant(-math.inf))
         count = [spots.type(row) for row in range(rows)]
         weights = [build.gep(w, [code.plus(w_at, build.mul(w_row, row))]) for row in count]
         row_at = [code.plus(y_at, code.table(y_rows, row)) for row in count]
         sums = [code.variable() for _ in count]
+
+        def add_terms(index: Any, shift: Any) -> None:
+            x_spot = code.plus(x_at, code.table(x_spots, index))
+            with code.loop(terms) as term:
+                value = code.load(code.at(x, x_spot, code.table(x_terms, term.index)))
+                step = code.plus(shift, build.mul(term.index, w_term))
+                for total, weight in zip(sums, weights, strict=True):
+                    code.add_product(value, code.same(build.load(build.gep(weight, [step]))), total)
+
         with code.loop(spots) as spot:
-            y_spot, x_spot = code.table(y_spots, spot.index), code.plus(x_at, code.table(x_spots, spot.index))
+            y_spot = code.table(y_spots, spot.index)
             for total in sums:
                 build.store(constant(0.0), total)
             with build.if_then(fresh):
                 for total, row in zip(sums, count, strict=True):
                     build.store(code.same(build.load(build.gep(w, [code.plus(bias, row)]))), total)
-            with code.loop(terms) as term:
-                value = code.load(code.at(x, x_spot, code.table(x_terms, term.index)))
-                step = build.mul(term.index, w_term)
-                for total, weight in zip(sums, weights, strict=True):
-                    code.add_product(value, code.same(build.load(build.gep(weight, [step]))), total)
+            if listed:
+                starts, shifts = lists
+                start, end = (code.table(starts, code.plus(spot.index, spots.type(i))) for i in range(2))
+                with code.loop(build.sub(end, start)) as pair:
+                    index = code.plus(start, pair.index)
+                    add_terms(index, code.table(shifts, index))
+            else:
+                add_terms(spot.index, spots.type(0))
             places = [code.at(y, y_spot, at) for at in row_at]
             with build.if_then(build.not_(fresh)):  # not before: neighbouring spots would wait for each other
                 for total, place in zip(sums, places, strict=True):
