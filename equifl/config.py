@@ -70,7 +70,10 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """What a client does in a round: `steps` batches, or `epochs` passes over its data."""
+    """What a client does in a round: `steps` batches, or `epochs` passes over its data.
+
+    `tf32`: whether a GPU may take tensor cores for its products, with three digits instead of seven; None = no.
+    """
 
     model: str = "lenet"
     model_options: dict[str, Any] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class Train:
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
+    tf32: bool | None = None
 
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -35,6 +36,8 @@ _KEPT = 4  # recorded steps, each with memory of its own
 class Sgd:
     """Local training by SGD: for `steps` batches, or for `epochs` passes over the client's data.
 
+    With `tf32`, products on a GPU may be of three digits.
+
     >>> Sgd(lr=0.1, batch_size=4, epochs=1).batches(6, np.random.default_rng(0)).shape
     (2, 4)
     """
@@ -45,6 +48,7 @@ class Sgd:
     epochs: int | None = None
     momentum: float = 0.0
     weight_decay: float = 0.0
+    tf32: bool = False
 
     def batches(self, examples: int, rng: np.random.Generator) -> Ints:
         """(steps, batch_size) positions among a client's examples, each pass in a new order; -1 = no example."""
@@ -76,7 +80,8 @@ class Engine:
     On a CPU the stack is cut into small parts that run side by side, one thread each: small enough for the caches,
     and of a size that does not depend on the number of cores, so that neither do the results. PyTorch's own
     threads would come on top, so this process's are turned off. On a GPU it is TF32 that is turned off, which PyTorch
-    allows for convolutions unless told otherwise: with three digits a GPU would not play the rounds of a CPU.
+    allows for convolutions unless told otherwise: with three digits a GPU would not play the rounds of a CPU. Training
+    may ask for it; losses, gradients, distances and evaluation never have it.
 
     Args:
         model: the architecture.
@@ -108,7 +113,7 @@ class Engine:
         self._kept, self._least = _KEPT, 5
         self._pool = None if on_gpu else ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
         if on_gpu:
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            _allow_tf32(False)
         else:
             torch.set_num_threads(1)
         self.x_train, self.x_test = (torch.from_numpy(x).to(self.device) for x in (dataset.x_train, dataset.x_test))
@@ -142,9 +147,10 @@ class Engine:
         `examples` (M, steps, batch) are positions in the training data; -1 = no example. A step without any is
         not taken, so that clients may differ in how many steps they make.
         """
-        parts = self._side_by_side(
-            lambda rows: self._train(weights[rows], examples[rows], sgd), len(weights), examples.shape[2]
-        )
+        with _tf32(sgd.tf32 and self.device.type == "cuda"):
+            parts = self._side_by_side(
+                lambda rows: self._train(weights[rows], examples[rows], sgd), len(weights), examples.shape[2]
+            )
         return Trained(
             torch.cat([part.weights for part in parts]),
             torch.cat([part.last_loss for part in parts]),
@@ -254,6 +260,22 @@ class Engine:
     def _side_by_side(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
         parts = _chunks(models, max(self._least, self._budget // (self._example * batch)))
         return list(map(work, parts) if self._pool is None else self._pool.map(work, parts))
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """If allowed, products on a GPU are of three digits for so long."""
+    if allowed:
+        _allow_tf32(True)
+    try:
+        yield
+    finally:
+        if allowed:
+            _allow_tf32(False)
+
+
+def _allow_tf32(allowed: bool) -> None:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
 
 
 def _chunks(length: int, size: int) -> Iterator[slice]:

@@ -55,7 +55,7 @@ class Federation:
             self.model = StackedModel.of(module(), dataset.x_train.shape[1:])
         self.engine = choose_engine(self.model, dataset, device, engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
-        self.sgd = Sgd(**{name: getattr(train, name) for name in options})
+        self.sgd = Sgd(**{name: getattr(train, name) for name in options}, tf32=bool(train.tf32))
         worlds = {seed: World.make(config, dataset, seed) for seed in config.seeds}
         self.lanes = [
             Lane(name, make_selector(name, options), world, self._new_store(world), [])

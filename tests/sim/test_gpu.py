@@ -135,6 +135,36 @@ def test_a_users_module_is_trained_as_by_itself(twist: bool) -> None:
         assert torch.linalg.norm(found - expected) < 1e-3 * torch.linalg.norm(expected - start)
 
 
+@pytest.mark.parametrize("twist", [False, True])
+def test_training_may_have_tf32_and_nothing_else_has_it(twist: bool) -> None:
+    """In a chain of plain layers, whose step is recorded, and in a module of one's own."""
+    torch.manual_seed(0)
+    module = Net(twist)
+    engine = Engine(StackedModel.of(module, (1, 28, 28)), made_up((1, 28, 28)), "cuda")
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach().cuda().repeat(5, 1)
+    examples = np.random.default_rng(1).integers(0, 600, (5, 3, 32))
+    plain, rough = Sgd(lr=0.05, steps=3), Sgd(lr=0.05, steps=3, tf32=True)
+    found = [[engine.train(weights, examples, sgd).weights for _ in range(3)] for sgd in (plain, rough, plain)]
+    change = torch.linalg.norm(found[0][0] - weights)
+    first, other, again = ([float(torch.linalg.norm(w - found[0][0]) / change) for w in each] for each in found)
+    assert max(first + again) < 1e-5  # the order of PyTorch's sums differs
+    assert min(other) > 1e-3
+    assert max(other) < 0.05
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_a_configuration_may_ask_for_tf32() -> None:
+    overrides = ["rounds=2", "clients=20", "seeds=[3]", "selectors={rota={}}", "data={partition='iid'}"]
+    runs = [
+        Federation(Config.load(None, [*overrides, *also]), made_up((1, 28, 28)), device="cuda")
+        for also in ([], ["train.tf32=true"])
+    ]
+    plain, rough = ([run.play()[0]["local_loss"] for _ in range(2)] for run in runs)
+    assert plain != rough
+    assert plain == pytest.approx(rough, rel=0.02)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
