@@ -384,3 +384,12 @@ def test_terms_of_the_same_name_add_up() -> None:
 def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
     assert all(lane.store.guard for lane in make("server.guard=true").lanes)
     assert not any(lane.store.guard for lane in make().lanes)
+
+
+@pytest.mark.parametrize("engine", ["general", "auto"])
+def test_on_a_cpu_tf32_changes_nothing(engine: str) -> None:
+    plain, rough = (make(f"engine={engine}", f"train.tf32={asked}") for asked in ("false", "true"))
+    assert rough.sgd.tf32
+    for _ in range(4):
+        assert plain.play() == rough.play()
+    assert torch.equal(plain.models, rough.models)
