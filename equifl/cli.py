@@ -24,7 +24,7 @@ from equifl.paper import tables
 from equifl.records import RunFolder
 from equifl.report.table import make_table
 from equifl.selectors.rules import needs
-from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table
+from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, notes
 
 
 class OneLine(click.Group):
@@ -83,6 +83,7 @@ def run(
     from equifl.sim import run as simulation  # torch takes a second; a wrong key should not wait for it
 
     silent = quiet or as_json
+    click.get_current_context().with_resource(notes(silent))
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
     with Downloads(silent) as downloads:
         dataset = simulation.load_data(settings, data_dir, downloads.progress)

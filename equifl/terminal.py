@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -153,6 +155,26 @@ def _cell(cell: Cell, measure: Measure) -> str:
         return text
     mark = "*" if cell.differs else " "
     return f"{text}\n[dim]{measure.shown(cell.difference[0], '+')} {mark}[/dim]"
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(record.getMessage())
+
+
+@contextmanager
+def notes(silent: bool) -> Iterator[None]:
+    """Shows what our modules have to say meanwhile."""
+    log, handler = logging.getLogger("equifl"), _Notes()
+    before = log.level
+    if not silent:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,5 @@
 import io
+import logging
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from rich.console import Console
 from equifl import terminal
 from equifl.config import SELECTORS, Config
 from equifl.report.table import MEASURES, Cell, Table
-from equifl.terminal import Downloads, Watch, draw_table
+from equifl.terminal import Downloads, Watch, draw_table, notes
 
 NAN = float("nan")
 CONFIG = Config(rounds=40, seeds=(0, 1), selectors={"uniform": {}, "rota": {}})
@@ -202,3 +203,16 @@ def test_without_a_terminal_downloads_say_nothing(monkeypatch: pytest.MonkeyPatc
     with Downloads(silent=False) as downloads:
         downloads.progress("some.gz", 5, 10)
     assert screen.file.getvalue() == ""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_modules_say_is_shown_meanwhile_unless_silence_is_wanted(
+    silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, log = io.StringIO(), logging.getLogger("equifl.some.module")
+    monkeypatch.setattr(terminal, "errors", Console(file=file, width=80))
+    with notes(silent):
+        log.info("[one] moment")
+        log.debug("nobody wants to know")
+    log.info("too late")
+    assert file.getvalue() == ("" if silent else "[one] moment\n")

@@ -6,18 +6,13 @@ samples of a tile lie innermost: number `i` of a layer is the sixteen floats fro
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import math
-import zlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numba import njit
 
 from equifl.sim import sixteen
+from equifl.sim.compiling import compiled
 from equifl.sim.sixteen import LANES
 
 TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
@@ -29,7 +24,7 @@ X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS = ra
 # The way back to the input of a convolution: its channels, its places, and for each of these a list of the spots whose
 # windows it is in (Y_LISTED), with where in the window it is (W_LISTED).
 CHANNELS, PLACES, X_PLANES, X_PLACES, LISTS, Y_LISTED, W_LISTED, COLUMNS = range(19, 27)
-FEW = 4  # channels for which that way round leaves registers empty
+FEW = 4  # channels: with fewer that way leaves registers empty
 
 _EACH = np.arange(LANES)
 _six, _four, _two, _one = (sixteen.products(rows) for rows in (6, 4, 2, 1))
@@ -294,20 +289,6 @@ def _predict(network, desk, x, examples, found):
                 )
                 best = row if value > most else best
             found[start + lane] = best
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Kept on the disk for the next process, where any cache can be written.
-
-    One entry for all that can be asked for, because each would be compiled with all that it calls. Numba notices
-    changes of the function's own file; of this one and the other there is a digest in its name.
-    """
-    read = inspect.getsource(sixteen) + Path(__file__).read_text()
-    function.__qualname__ += f"_{zlib.crc32(read.encode()):08x}"
-    dispatcher = njit(nogil=True)(function)
-    with contextlib.suppress(RuntimeError):
-        dispatcher.enable_caching()
-    return dispatcher
 
 
 @compiled

@@ -17,6 +17,7 @@ from numba import njit
 from torch import Tensor, nn
 
 from equifl.sim import kernels, sixteen
+from equifl.sim.compiling import compiled
 from equifl.sim.kernels import RELU, X_SIZE, Y_SIZE, Y
 from equifl.sim.layout import Network
 from equifl.sim.models import Shape
@@ -148,7 +149,7 @@ def _store(places, acts, x, tile):
             x[tile[lane], i] = acts[places[i] + lane]
 
 
-@kernels.compiled
+@compiled
 def _forward(network, inputs, outputs, desk, x, apart, weights, y, kept):
     """All images of all models, sixteen at a time; `apart`: how many rows of x one model's are from the next one's."""
     plan, tables, where = network
@@ -171,7 +172,7 @@ def _forward(network, inputs, outputs, desk, x, apart, weights, y, kept):
             _store(outputs, acts, y, tile)
 
 
-@kernels.compiled
+@compiled
 def _backward(network, inputs, outputs, desk, x, apart, weights, kept, slope, to_weights, to_x):
     """And back: the slopes of weights and, if there is room in `to_x`, of images."""
     plan, tables, where = network

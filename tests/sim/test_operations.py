@@ -13,7 +13,10 @@ from torch.nn import functional
 
 pytest.importorskip("numba", reason="our loops need numba: pip install 'equifl[fast]'")
 
+import numba
+
 from equifl.sim import kernels, operations, sixteen
+from equifl.sim.compiling import compiled
 from equifl.sim.operations import Operation
 
 LENET = Operation((6, 1, 5, 5), window=(2, 2), step=(2, 2), relu=True)
@@ -151,6 +154,26 @@ def test_what_is_compiled_is_compiled_again_when_a_file_of_its_changes() -> None
     read = Path(sixteen.__file__).read_text() + Path(kernels.__file__).read_text()
     for function in (operations._forward, operations._backward, kernels.work):
         assert function.py_func.__qualname__.endswith(f"{zlib.crc32(read.encode()):08x}")
+
+
+def test_who_waits_for_the_compiler_is_told_and_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    caplog.set_level("INFO", "equifl")
+
+    def process() -> int:
+        """As each process does it: the name with the digest is made anew."""
+
+        def loop(x):  # type: ignore[no-untyped-def]
+            return x + 1
+
+        return int(compiled(loop)(1))
+
+    for waited in (True, False):
+        caplog.clear()
+        assert process() == 2
+        assert [record.getMessage()[:14] for record in caplog.records] == ["numba compiles"] * waited
 
 
 @pytest.mark.parametrize("relu", [True, False])

@@ -1,0 +1,44 @@
+"""Loops that numba compiles once, keeps on the disk for the next process, and says so when somebody has to wait."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core import event
+
+log = logging.getLogger(__name__)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Kept on the disk for the next process, where any cache can be written.
+
+    One entry for all that can be asked for, because each would be compiled with all that it calls. Numba notices
+    changes of the function's own file; of those in which the loops are there is a digest in its name.
+    """
+    read = "".join(Path(__file__).with_name(name).read_text() for name in ("sixteen.py", "kernels.py"))
+    function.__qualname__ += f"_{zlib.crc32(read.encode()):08x}"
+    dispatcher = njit(nogil=True)(function)
+    event.register("numba:compile", _Told(dispatcher))  # type: ignore[no-untyped-call]
+    with contextlib.suppress(RuntimeError):
+        dispatcher.enable_caching()
+    return dispatcher
+
+
+class _Told(event.Listener):
+    """Whoever has to wait is told why."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
+
+    def on_start(self, event: Any) -> None:
+        if event.data["dispatcher"] is self._dispatcher:
+            log.info("numba compiles loops of ours, once for all networks: up to 20 s")
+
+    def on_end(self, event: Any) -> None:
+        pass
