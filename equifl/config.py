@@ -88,6 +88,9 @@ class Train:
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 10)
+        object.__setattr__(
+            self, "tf32", self.tf32 or None
+        )  # no is no, said or not: for folders that never heard of it
         require("train.epochs", self.epochs, self.steps is None or self.epochs is None, "steps or epochs, not both")
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)

@@ -159,22 +159,26 @@ def _cell(cell: Cell, measure: Measure) -> str:
 
 class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        _say(record.getMessage())
+        try:
+            _say(record.getMessage())
+        except Exception:  # what is said must not stop what is done
+            self.handleError(record)
 
 
 @contextmanager
 def notes(silent: bool) -> Iterator[None]:
-    """Shows what our modules have to say meanwhile."""
+    """Shows what our modules have to say meanwhile, here alone, whatever else somebody's own modules do with it."""
     log, handler = logging.getLogger("equifl"), _Notes()
-    before = log.level
+    before = log.level, log.propagate
+    log.setLevel(logging.WARNING if silent else logging.INFO)
     if not silent:
         log.addHandler(handler)
-        log.setLevel(logging.INFO)
+        log.propagate = False
     try:
         yield
     finally:
         log.removeHandler(handler)
-        log.setLevel(before)
+        log.level, log.propagate = before
 
 
 def _say(line: str) -> None:

@@ -453,3 +453,11 @@ def test_switching_partition_or_epochs_on_the_command_line_drops_what_no_longer_
     config = Config.load(mnist, ["data.partition=dirichlet", "data.alpha=0.1", "train.epochs=1"])
     assert (config.data.partition, config.data.alpha, config.data.classes_per_client) == ("dirichlet", 0.1, None)
     assert (config.train.epochs, config.train.steps) == (1, None)
+
+
+def test_tf32_is_off_said_or_not() -> None:
+    """So that runs begun before there was such a key go on."""
+    assert Config.load(overrides=["train.tf32=false"]) == Config.load()
+    assert Config.load(overrides=["train.tf32=true"]).train.tf32
+    with pytest.raises(ValueError, match=r"train\.tf32: 1 is not allowed; allowed: true or false"):
+        Config.load(overrides=["train.tf32=1"])

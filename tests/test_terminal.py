@@ -207,12 +207,14 @@ def test_without_a_terminal_downloads_say_nothing(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_what_modules_say_is_shown_meanwhile_unless_silence_is_wanted(
-    silent: bool, monkeypatch: pytest.MonkeyPatch
+    silent: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     file, log = io.StringIO(), logging.getLogger("equifl.some.module")
     monkeypatch.setattr(terminal, "errors", Console(file=file, width=80))
     with notes(silent):
         log.info("[one] moment")
         log.debug("nobody wants to know")
+    assert caplog.messages == []  # nobody else shows it too
     log.info("too late")
     assert file.getvalue() == ("" if silent else "[one] moment\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,30 @@ def compiled(function: Callable[..., Any]) -> Any:
     read = "".join(Path(__file__).with_name(name).read_text() for name in ("sixteen.py", "kernels.py"))
     function.__qualname__ += f"_{zlib.crc32(read.encode()):08x}"
     dispatcher = njit(nogil=True)(function)
-    event.register("numba:compile", _Told(dispatcher))  # type: ignore[no-untyped-call]
-    with contextlib.suppress(RuntimeError):
+    kept = "once for all networks"
+    try:
         dispatcher.enable_caching()
+    except RuntimeError:
+        kept = "which it cannot keep here"
+    event.register("numba:compile", _Told(dispatcher, kept))  # type: ignore[no-untyped-call]
     return dispatcher
 
 
 class _Told(event.Listener):
     """Whoever has to wait is told why."""
 
-    def __init__(self, dispatcher: Any) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, dispatcher: Any, kept: str) -> None:
+        self._dispatcher, self._kept = dispatcher, kept
 
     def on_start(self, event: Any) -> None:
         if event.data["dispatcher"] is self._dispatcher:
-            log.info("numba compiles loops of ours, once for all networks: up to 20 s")
+            _tell(f"numba compiles loops of ours, {self._kept}: up to 20 s")
 
     def on_end(self, event: Any) -> None:
         pass
+
+
+@cache
+def _tell(what: str) -> None:
+    """Once is enough."""
+    log.info(what)

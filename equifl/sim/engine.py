@@ -81,7 +81,7 @@ class Engine:
     and of a size that does not depend on the number of cores, so that neither do the results. PyTorch's own
     threads would come on top, so this process's are turned off. On a GPU it is TF32 that is turned off, which PyTorch
     allows for convolutions unless told otherwise: with three digits a GPU would not play the rounds of a CPU. Training
-    may ask for it; losses, gradients, distances and evaluation never have it.
+    may ask for it; what is asked for besides, distances and evaluation never have it.
 
     Args:
         model: the architecture.

@@ -21,12 +21,11 @@ INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
 # is reserved there), how many there are of what, and where its tables begin. W: weights, a row an output.
 KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
 X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS = range(9, 19)
-# The way back to the input of a convolution: its channels, its places, and for each of these a list of the spots whose
-# windows it is in (Y_LISTED), with where in the window it is (W_LISTED).
+# The way back to the input of a convolution, where it goes by lists: its channels (else 0), its places, and for each
+# of these the spots whose windows it is in (Y_LISTED), with where in the window it is (W_LISTED).
 CHANNELS, PLACES, X_PLANES, X_PLACES, LISTS, Y_LISTED, W_LISTED, COLUMNS = range(19, 27)
-FEW = 4  # channels: with fewer that way leaves registers empty
 
-_EACH = np.arange(LANES)
+_EACH = np.arange(LANES, dtype=np.int64)
 _six, _four, _two, _one = (sixteen.products(rows) for rows in (6, 4, 2, 1))
 _six_listed, _four_listed, _two_listed, _one_listed = (sixteen.products(rows, listed=True) for rows in (6, 4, 2, 1))
 _two_by_six, _two_by_three, _two_by_one = (sixteen.correlations(2, terms) for terms in (6, 3, 1))
@@ -80,11 +79,11 @@ def _dense(s, tables, params, acts):
 def _dense_to_input(s, tables, params, slopes):
     """Back through it: the same with inputs and outputs exchanged.
 
-    With enough channels, place by place of the input, each from all spots whose windows it is in, so that sums stay in
+    If there are lists, place by place of the input, each from all spots whose windows it is in, so that sums stay in
     registers for longer.
     """
     slopes[s[X] : s[X] + s[X_SIZE]] = 0
-    if s[CHANNELS] >= FEW:
+    if s[CHANNELS]:
         window = s[TERMS] // s[CHANNELS]
         channel = 0
         while channel < s[CHANNELS]:
@@ -148,7 +147,7 @@ def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
     while row < s[ROWS]:
         there, here = (s[W], s[W_SPOTS], s[W_ROWS] + row), (0, s[W_SPOTS], s[W_TERMS])
         weights = (s[Y] + tables[s[Y_ROWS] + row], LANES, 1, 0, 0, 0)
-        sizes = (s[W_ROW] // LANES, LANES)
+        sizes = (-(-s[TERMS] // LANES), LANES)
         row += _products(s[ROWS] - row, tables, gradient, turned, slopes, sizes + there + here + weights)
 
 

@@ -16,6 +16,8 @@ from equifl.sim.models import Shape
 from equifl.sim.sixteen import LANES
 
 _NONE = np.zeros(0, np.int64)
+_FEW = 4  # channels of an input: with fewer, the way back by lists leaves registers empty
+_MANY = 640  # weights of one of them: with more, those of six do not stay in the nearest cache
 
 
 class Network:
@@ -47,12 +49,10 @@ class Network:
         plan = np.zeros((len(self._stages), kernels.COLUMNS), np.int64)
         for row, stage in zip(plan, self._stages, strict=True):
             row[list(stage)] = list(stage.values())
-        self.layout = plan, np.concatenate(self._tables).astype(np.int32), np.concatenate([_NONE, *self._where])
+        self.layout = plan, np.concatenate(self._tables), np.concatenate([_NONE, *self._where])
         self.shape, self.sizes = self._places.shape, (self._numbers, self._weights)
-        self.inputs, self.outputs = (
-            self._tables[0].astype(np.int32),
-            (self._at + self._places).ravel().astype(np.int32),
-        )
+        self.inputs, self.outputs = self._tables[0], (self._at + self._places).ravel().astype(np.int32)
+        self._tables.clear()  # there is a copy of them, end to end
 
     def desk(self) -> tuple[Any, ...]:
         """What one thread works on: weights, gradient, velocity; activations, slopes, inputs turned; picks, a tile."""
@@ -76,7 +76,7 @@ class Network:
         stage = {kernels.KIND: kind, kernels.Y: self._at, kernels.Y_SIZE: self._size} | sizes
         for column, table in tables.items():
             stage[column] = self._entries
-            self._tables.append(table.ravel())
+            self._tables.append(table.ravel().astype(np.int32))
             self._entries += table.size
         self._stages.append(stage)
 
@@ -95,9 +95,12 @@ class Network:
         starts, window, planes = self._windows(layer.kernel_size, layer.stride)
         source, terms, places = self._from(), planes[:, None, None] + window, self._places[0].ravel()
         self._reserve((layer.out_channels, *starts.shape), then)
-        source |= {kernels.CHANNELS: len(planes), kernels.PLACES: places.size}
-        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms, kernels.X_PLANES: planes, kernels.X_PLACES: places}
-        tables |= _listed(places, starts, window, self._places[0])
+        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms}
+        overlap = layer.kernel_size[0] > layer.stride[0] or layer.kernel_size[1] > layer.stride[1]
+        if overlap and len(planes) >= _FEW and layer.out_channels * window.size <= _MANY:
+            source |= {kernels.CHANNELS: len(planes), kernels.PLACES: places.size}
+            tables |= {kernels.X_PLANES: planes, kernels.X_PLACES: places}
+            tables |= _listed(places, starts, window, self._places[0])
         self._dense(kernels.CONVOLUTION, layer.out_channels, source, tables)
 
     def _linear(self, layer: nn.Linear, then: Sequence[nn.Module]) -> None:
@@ -111,9 +114,12 @@ class Network:
         )
 
     def _dense(self, kind: int, rows: int, source: dict[int, int], tables: dict[int, Ints]) -> None:
-        """Weights and biases of a convolution or a linear layer; the rows of weights filled up to whole registers."""
+        """Weights and biases of a convolution or a linear layer; the rows of weights filled up to whole registers.
+
+        An odd number of them, so that rows do not compete for cache lines.
+        """
         terms = tables[kernels.X_TERMS].size
-        row = -(-terms // LANES) * LANES
+        row = (-(-terms // LANES) | 1) * LANES
         bias = self._weights + rows * row
         self._where.append((self._weights + row * np.arange(rows)[:, None] + np.arange(terms)).ravel())
         self._where.append(bias + np.arange(rows))

@@ -15,7 +15,7 @@ pytest.importorskip("numba", reason="our loops need numba: pip install 'equifl[f
 
 import numba
 
-from equifl.sim import kernels, operations, sixteen
+from equifl.sim import compiling, kernels, operations, sixteen
 from equifl.sim.compiling import compiled
 from equifl.sim.operations import Operation
 
@@ -28,6 +28,7 @@ OPERATIONS = {
     "one pixel wide": (Operation((5, 7, 1, 1)), (3, 4)),
     "strides and padding": (Operation((3, 2, 3, 2), (2, 1), (1, 2)), (9, 8)),
     "the same of many channels": (Operation((3, 13, 3, 2), (2, 1), (1, 2)), (9, 8)),
+    "more weights than go by lists": (Operation((64, 5, 4, 4), padding=(1, 0)), (6, 5)),
     "steps wider than the kernel": (Operation((3, 2, 1, 1), (2, 3)), (7, 8)),
     "many channels, with steps so wide": (Operation((3, 5, 1, 1), (2, 3)), (7, 8)),
     "padding, then pooling": (Operation((9, 3, 3, 3), padding=(1, 1), window=(2, 2), step=(2, 2)), (7, 10)),
@@ -172,6 +173,7 @@ def test_who_waits_for_the_compiler_is_told_and_nobody_else(
 
     for waited in (True, False):
         caplog.clear()
+        compiling._tell.cache_clear()
         assert process() == 2
         assert [record.getMessage()[:14] for record in caplog.records] == ["numba compiles"] * waited
 
