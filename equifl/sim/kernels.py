@@ -7,6 +7,7 @@ samples of a tile lie innermost: number `i` of a layer is the sixteen floats fro
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -26,42 +27,32 @@ X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS = ra
 CHANNELS, PLACES, X_PLANES, X_PLACES, LISTS, Y_LISTED, W_LISTED, COLUMNS = range(19, 27)
 
 _EACH = np.arange(LANES, dtype=np.int64)
-_six, _four, _two, _one = (sixteen.products(rows) for rows in (6, 4, 2, 1))
-_six_listed, _four_listed, _two_listed, _one_listed = (sixteen.products(rows, listed=True) for rows in (6, 4, 2, 1))
 _two_by_six, _two_by_three, _two_by_one = (sixteen.correlations(2, terms) for terms in (6, 3, 1))
 _one_by_six, _one_by_three, _one_by_one = (sixteen.correlations(1, terms) for terms in (6, 3, 1))
 
 
-@njit(nogil=True)
-def _products(rows, tables, y, x, w, numbers):
-    """As many rows as fit into registers; how many those are."""
-    if rows >= 6:
-        _six(tables, y, x, w, numbers)
-        return 6
-    if rows >= 4:
-        _four(tables, y, x, w, numbers)
-        return 4
-    if rows >= 2:
-        _two(tables, y, x, w, numbers)
-        return 2
-    _one(tables, y, x, w, numbers)
-    return 1
+def _as_many_rows_as_fit(*, listed: bool) -> Any:
+    """Does the products of as many rows as fit into registers, and says how many those are."""
+    six, four, two, one = (sixteen.products(rows, listed=listed) for rows in (6, 4, 2, 1))
+
+    @njit(nogil=True)
+    def products(rows, tables, y, x, w, numbers):
+        if rows >= 6:
+            six(tables, y, x, w, numbers)
+            return 6
+        if rows >= 4:
+            four(tables, y, x, w, numbers)
+            return 4
+        if rows >= 2:
+            two(tables, y, x, w, numbers)
+            return 2
+        one(tables, y, x, w, numbers)
+        return 1
+
+    return products
 
 
-@njit(nogil=True)
-def _listed_products(rows, tables, y, x, w, numbers):
-    """The same with lists."""
-    if rows >= 6:
-        _six_listed(tables, y, x, w, numbers)
-        return 6
-    if rows >= 4:
-        _four_listed(tables, y, x, w, numbers)
-        return 4
-    if rows >= 2:
-        _two_listed(tables, y, x, w, numbers)
-        return 2
-    _one_listed(tables, y, x, w, numbers)
-    return 1
+_products, _listed_products = _as_many_rows_as_fit(listed=False), _as_many_rows_as_fit(listed=True)
 
 
 @njit(nogil=True)
