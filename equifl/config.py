@@ -88,9 +88,7 @@ class Train:
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 10)
-        object.__setattr__(
-            self, "tf32", self.tf32 or None
-        )  # no is no, said or not: for folders that never heard of it
+        object.__setattr__(self, "tf32", self.tf32 or None)  # false is as good as not said, also to older folders
         require("train.epochs", self.epochs, self.steps is None or self.epochs is None, "steps or epochs, not both")
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)

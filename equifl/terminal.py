@@ -169,7 +169,7 @@ class _Notes(logging.Handler):
 def notes(silent: bool) -> Iterator[None]:
     """Shows what our modules have to say meanwhile, here alone, whatever else somebody's own modules do with it."""
     log, handler = logging.getLogger("equifl"), _Notes()
-    before = log.level, log.propagate
+    level, propagate = log.level, log.propagate
     log.setLevel(logging.WARNING if silent else logging.INFO)
     if not silent:
         log.addHandler(handler)
@@ -178,7 +178,8 @@ def notes(silent: bool) -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
-        log.level, log.propagate = before
+        log.setLevel(level)
+        log.propagate = propagate
 
 
 def _say(line: str) -> None:

@@ -216,5 +216,7 @@ def test_what_modules_say_is_shown_meanwhile_unless_silence_is_wanted(
         log.info("[one] moment")
         log.debug("nobody wants to know")
     assert caplog.messages == []  # nobody else shows it too
+    assert not log.isEnabledFor(logging.DEBUG)
     log.info("too late")
+    assert caplog.messages == ["too late"]  # and all is as it was
     assert file.getvalue() == ("" if silent else "[one] moment\n")
