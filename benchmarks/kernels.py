@@ -72,10 +72,13 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
         array[:] = size * rng.standard_normal(len(array))
     x = rng.standard_normal((LANES, plan[0, k.TERMS])).astype(np.float32)
     yield "load", microseconds(k._load_tile, plan[0], tables, acts, x, np.arange(LANES), 0, tile), 0
-    for s in plan[1:]:
-        name, one = KINDS[s[k.KIND]], np.stack([plan[0], s])
+    for i, s in enumerate(plan[1:], start=1):
+        name, pooled = KINDS[s[k.KIND]], s[k.POOLED]
+        one, both = plan[i - 1 : i + 1], plan[i - 1 : i + 2]  # with what is before, which is not done
         products = int(s[k.SPOTS] * s[k.ROWS] * s[k.TERMS])
-        yield f"{name}, forward", microseconds(k.forward, one, tables, params, acts, pick), products
+        if not one[0][k.POOLED]:
+            what, forward = (f"{name} and pool", both) if pooled else (name, one)
+            yield f"{what}, forward", microseconds(k.forward, forward, tables, params, acts, pick), products
         if s[k.KIND] == k.POOL:
             desk = gradient, acts, slopes, pick, turned
             yield f"{name}, backward", microseconds(k.backward, one, tables, params, *desk, False), 0
@@ -88,6 +91,8 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
             yield f"{name}, to weights", microseconds(k._linear_to_weights, *work, turned), products
         if s[k.X]:
             yield f"{name}, to input", microseconds(k._dense_to_input, s, tables, params, slopes), products
+    outputs = plan[-1], tables, acts, slopes, np.arange(LANES) % 10, np.arange(LANES), LANES, 1 / LANES
+    yield "losses and their slopes", microseconds(k._cross_entropy, *outputs), 0
 
 
 def main() -> None:
@@ -102,7 +107,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - start)
     print(f"{'product of matrices by PyTorch':32}{2e-9 * 1024**3 / min(seconds):19.1f} GFLOP/s")
     for what, spent, products in stages(Network(StackedModel.of(lenet(shape, 10), shape).layers, shape)):
-        rate = f"{2e-3 * products * LANES / spent:7.1f} GFLOP/s" if products and "pool" not in what else ""
+        rate = f"{2e-3 * products * LANES / spent:7.1f} GFLOP/s" if products and not what.startswith("pool") else ""
         print(f"{what:32}{spent:9.1f} us {rate}")
 
 

@@ -14,7 +14,7 @@ from numba import njit
 
 from equifl.sim import sixteen
 from equifl.sim.compiling import compiled
-from equifl.sim.sixteen import LANES
+from equifl.sim.sixteen import LANES, WIDE
 
 TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
 INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
@@ -24,20 +24,24 @@ KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
 X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS = range(9, 19)
 # The way back to the input of a convolution, where it goes by lists: its channels (else 0), its places, and for each
 # of these the spots whose windows it is in (Y_LISTED), with where in the window it is (W_LISTED).
-CHANNELS, PLACES, X_PLANES, X_PLACES, LISTS, Y_LISTED, W_LISTED, COLUMNS = range(19, 27)
+CHANNELS, PLACES, X_PLANES, X_PLACES, LISTS, Y_LISTED, W_LISTED = range(19, 26)
+# Of a convolution: whether every four of its spots are a window of the pooling that follows, and no spot is in two.
+POOLED, COLUMNS = range(26, 28)
 
 _EACH = np.arange(LANES, dtype=np.int64)
-_two_by_six, _two_by_three, _two_by_one = (sixteen.correlations(2, terms) for terms in (6, 3, 1))
-_one_by_six, _one_by_three, _one_by_one = (sixteen.correlations(1, terms) for terms in (6, 3, 1))
+_ROWS, _TERMS = (4, 5) if WIDE else (2, 6)  # of sums over lanes, at most
 
 
-def _as_many_rows_as_fit(*, listed: bool) -> Any:
+def _as_many_rows_as_fit(loops: Any, most: int = 6) -> Any:
     """Does the products of as many rows as fit into registers, and says how many those are."""
-    six, four, two, one = (sixteen.products(rows, listed=listed) for rows in (6, 4, 2, 1))
+    many, six, four, two, one = (loops(rows) for rows in (most, 6, 4, 2, 1))
 
     @njit(nogil=True)
     def products(rows, tables, y, x, w, numbers):
-        if rows >= 6:
+        if rows >= most and (most == 6 or numbers[0] < 4):
+            many(tables, y, x, w, numbers)
+            return most
+        if rows >= 6 and not (WIDE and rows == 8):  # which are 4 and 4
             six(tables, y, x, w, numbers)
             return 6
         if rows >= 4:
@@ -52,7 +56,31 @@ def _as_many_rows_as_fit(*, listed: bool) -> Any:
     return products
 
 
-_products, _listed_products = _as_many_rows_as_fit(listed=False), _as_many_rows_as_fit(listed=True)
+_products = _as_many_rows_as_fit(sixteen.products, 12 if WIDE else 6)
+_listed_products = _as_many_rows_as_fit(lambda rows: sixteen.products(rows, listed=True))
+_pooled_products = _as_many_rows_as_fit(sixteen.pooled_products)
+
+
+def _as_many_terms_as_fit(rows: int) -> Any:
+    """Does as many of the sums over lanes as fit into registers, and says of how many terms those are."""
+    many, three, one = (sixteen.correlations(rows, terms) for terms in (_TERMS, 3, 1))
+
+    @njit(nogil=True)
+    def correlations(terms, tables, y, x, w, numbers):
+        if terms >= _TERMS:
+            many(tables, y, x, w, numbers)
+            return _TERMS
+        if terms >= 3:
+            three(tables, y, x, w, numbers)
+            return 3
+        one(tables, y, x, w, numbers)
+        return 1
+
+    return correlations
+
+
+_of_two, _of_one = _as_many_terms_as_fit(2), _as_many_terms_as_fit(1)
+_of_most = _as_many_terms_as_fit(_ROWS) if WIDE else _of_two
 
 
 @njit(nogil=True)
@@ -64,6 +92,17 @@ def _dense(s, tables, params, acts):
         weights = (s[W] + row * s[W_ROW], s[W_ROW], 1, s[BIAS] + row, 1, s[RELU])
         sizes = (s[SPOTS], s[TERMS])
         row += _products(s[ROWS] - row, tables, acts, acts, params, sizes + there + here + weights)
+
+
+@njit(nogil=True)
+def _convolution_and_pool(s, pool, tables, params, acts, pick):
+    """Both at once: what lies between them never leaves the registers."""
+    row = 0
+    while row < s[ROWS]:
+        there, here = (pool[Y], pool[Y_SPOTS], pool[Y_ROWS] + row), (s[X], s[X_SPOTS], s[X_TERMS])
+        weights = (s[W] + row * s[W_ROW], s[W_ROW], 1, s[BIAS] + row, 1, pool[RELU])
+        sizes = (s[SPOTS] // 4, s[TERMS])
+        row += _pooled_products(s[ROWS] - row, tables, acts, pick, params, sizes + there + here + weights)
 
 
 @njit(nogil=True)
@@ -92,36 +131,22 @@ def _dense_to_input(s, tables, params, slopes):
 
 
 @njit(nogil=True)
-def _correlations(two, terms, tables, y, x, w, numbers):
-    """As many terms as fit into registers, with two rows or one; how many those are."""
-    if terms >= 6:
-        if two:
-            _two_by_six(tables, y, x, w, numbers)
-        else:
-            _one_by_six(tables, y, x, w, numbers)
-        return 6
-    if terms >= 3:
-        if two:
-            _two_by_three(tables, y, x, w, numbers)
-        else:
-            _one_by_three(tables, y, x, w, numbers)
-        return 3
-    if two:
-        _two_by_one(tables, y, x, w, numbers)
-    else:
-        _one_by_one(tables, y, x, w, numbers)
-    return 1
-
-
-@njit(nogil=True)
 def _convolution_to_weights(s, tables, gradient, acts, slopes):
-    for row in range(0, s[ROWS], 2):
-        two = row + 2 <= s[ROWS]
+    row = 0
+    while row < s[ROWS]:
+        left = s[ROWS] - row
+        rows = _ROWS if left >= _ROWS else 2 if left >= 2 else 1
         term = 0
         while term < s[TERMS]:
             there, here = (s[Y], s[Y_SPOTS], s[Y_ROWS] + row), (s[X], s[X_SPOTS], s[X_TERMS] + term)
             numbers = (s[SPOTS], *there, *here, s[W] + row * s[W_ROW] + term, s[W_ROW])
-            term += _correlations(two, s[TERMS] - term, tables, slopes, acts, gradient, numbers)
+            if rows == _ROWS:
+                term += _of_most(s[TERMS] - term, tables, slopes, acts, gradient, numbers)
+            elif rows == 2:
+                term += _of_two(s[TERMS] - term, tables, slopes, acts, gradient, numbers)
+            else:
+                term += _of_one(s[TERMS] - term, tables, slopes, acts, gradient, numbers)
+        row += rows
 
 
 @njit(nogil=True)
@@ -145,25 +170,31 @@ def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
 @njit(nogil=True)
 def forward(plan, tables, params, acts, pick):
     """All stages for a tile that is loaded."""
-    for s in plan[1:]:
-        if s[KIND] == POOL:
+    for i in range(1, len(plan)):
+        s = plan[i]
+        if s[POOLED]:
+            _convolution_and_pool(s, plan[i + 1], tables, params, acts, pick)
+        elif s[KIND] != POOL:
+            _dense(s, tables, params, acts)
+        elif not plan[i - 1][POOLED]:
             numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
             sixteen.largest(tables, acts, pick, acts, numbers)
-        else:
-            _dense(s, tables, params, acts)
 
 
 @njit(nogil=True)
 def backward(plan, tables, params, gradient, acts, slopes, pick, turned, to_input):
     """Back through them, adding to the gradient; to the network's input only if wanted."""
-    for s in plan[:0:-1]:
+    for i in range(len(plan) - 1, 0, -1):
+        s = plan[i]
         if s[RELU]:
             values, down = acts[s[Y] : s[Y] + s[Y_SIZE]], slopes[s[Y] : s[Y] + s[Y_SIZE]]
-            for i in range(len(values)):
-                down[i] = down[i] if values[i] > 0 else np.float32(0)
+            for j in range(len(values)):
+                down[j] = down[j] if values[j] > 0 else np.float32(0)
         if s[KIND] == POOL:
-            slopes[s[X] : s[X] + s[X_SIZE]] = 0
-            numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
+            apart = plan[i - 1][POOLED]
+            if not apart:
+                slopes[s[X] : s[X] + s[X_SIZE]] = 0
+            numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], apart)
             sixteen.to_largest(tables, slopes, pick, slopes, numbers)
             continue
         sixteen.sums(tables, slopes, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))

@@ -13,7 +13,7 @@ from equifl.signals import Ints
 from equifl.sim import kernels
 from equifl.sim.chain import pair
 from equifl.sim.models import Shape
-from equifl.sim.sixteen import LANES
+from equifl.sim.sixteen import LANES, WIDE
 
 _NONE = np.zeros(0, np.int64)
 _FEW = 4  # channels of an input: with fewer, the way back by lists leaves registers empty
@@ -95,13 +95,28 @@ class Network:
         starts, window, planes = self._windows(layer.kernel_size, layer.stride)
         source, terms, places = self._from(), planes[:, None, None] + window, self._places[0].ravel()
         self._reserve((layer.out_channels, *starts.shape), then)
-        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms}
+        spots = self._places[0].ravel()
+        windows = self._windows_of(then[0]) if then else _NONE
+        if windows.size:
+            source |= {kernels.POOLED: 1}
+            starts, spots = starts.ravel()[windows], spots[windows]
+        tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms, kernels.Y_SPOTS: spots}
         overlap = layer.kernel_size[0] > layer.stride[0] or layer.kernel_size[1] > layer.stride[1]
-        if overlap and len(planes) >= _FEW and layer.out_channels * window.size <= _MANY:
+        if not WIDE and overlap and len(planes) >= _FEW and layer.out_channels * window.size <= _MANY:
             source |= {kernels.CHANNELS: len(planes), kernels.PLACES: places.size}
             tables |= {kernels.X_PLANES: planes, kernels.X_PLACES: places}
-            tables |= _listed(places, starts, window, self._places[0])
+            tables |= _listed(places, starts, window, spots)
         self._dense(kernels.CONVOLUTION, layer.out_channels, source, tables)
+
+    def _windows_of(self, pool: nn.Module) -> Ints:
+        """Which spots of a plane are in the windows of a pooling, if these have four spots, and no spot is in two."""
+        if type(pool) is not nn.MaxPool2d:
+            return _NONE
+        kernel, stride = pair(pool.kernel_size), pair(pool.stride)
+        starts, window, _ = self._windows(kernel, stride)
+        if window.size != 4 or kernel[0] > stride[0] or kernel[1] > stride[1]:
+            return _NONE
+        return (starts.reshape(-1, 1) + window.ravel()) // LANES  # there is no border
 
     def _linear(self, layer: nn.Linear, then: Sequence[nn.Module]) -> None:
         source, terms = self._from(), self._places
@@ -130,7 +145,7 @@ class Network:
             outputs |= {kernels.W_SPOTS: np.arange(0, row, LANES), kernels.W_ROWS: row * np.arange(rows)}
             outputs |= {kernels.W_TERMS: row * np.arange(LANES)}
             self._turned = max(self._turned, LANES * row)
-        self._stage(kind, source | sizes | weights, tables | outputs)
+        self._stage(kind, source | sizes | weights, outputs | tables)
         self._weights = bias + -(-rows // LANES) * LANES
 
     def _pool(self, layer: nn.MaxPool2d, then: Sequence[nn.Module]) -> None:
@@ -138,6 +153,7 @@ class Network:
         source, spots = self._from(), planes[:, None, None] + starts
         self._reserve((len(planes), *starts.shape), then)
         tables = {kernels.X_SPOTS: spots, kernels.X_TERMS: window, kernels.Y_SPOTS: self._places}
+        tables |= {kernels.Y_ROWS: self._places[:, 0, 0] - self._places[0, 0, 0]}
         self._stage(kernels.POOL, source | {kernels.SPOTS: spots.size, kernels.TERMS: window.size}, tables)
 
     def _relu(self, layer: nn.ReLU, then: Sequence[nn.Module]) -> None:

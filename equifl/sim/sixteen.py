@@ -2,7 +2,8 @@
 
 LLVM makes of sixteen floats what the machine has: one register of AVX-512, two of AVX2, four of NEON. Left to itself,
 with plain loops over the sixteen, it does not keep sums in registers, which is most of the speed
-(`docs/performance.md`). So each loop is written here and put into the functions of `equifl.sim.kernels` by numba.
+(`docs/performance.md`). So each loop is written here and put into the functions of `equifl.sim.kernels` by numba. As
+many sums as there is room for: AVX2 has 16 registers, and AVX-512 has 32 of twice the length.
 
 Every loop takes four arrays, of which the first holds tables of offsets, and a tuple of integers: where to begin in
 the arrays and tables, and how far to go.
@@ -18,14 +19,17 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 LANES = 16
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
-_REGISTER = ir.VectorType(_FLOAT, 16 if binding.get_host_cpu_features().get("avx512f") else 8)
+_CHOSEN = config.CPU_FEATURES  # type: ignore[attr-defined]  # by who set NUMBA_CPU_FEATURES
+WIDE = bool(binding.get_host_cpu_features().get("avx512f")) if _CHOSEN is None else "+avx512f" in _CHOSEN
+_REGISTER = ir.VectorType(_FLOAT, 16 if WIDE else 8)
+_SPOTS = (4, 1) if WIDE else (1,)  # at once, and then those that are left
 
 
 class _Code:
@@ -72,6 +76,19 @@ class _Code:
         """The larger of both; a value that is no number stays so."""
         return self.builder.select(self.builder.fcmp_ordered("<", value, least), least, value)
 
+    def nothing_yet(self, best: Any, which: Any) -> None:
+        """Before the first of `largest_yet`."""
+        self.builder.store(constant(-math.inf), best)
+        self.builder.store(constant(0, _INTS), which)
+
+    def largest_yet(self, value: Any, index: Any, best: Any, which: Any) -> None:
+        """Keep a value in the variables, and its index, if it is larger than what they have, or is no number."""
+        build = self.builder
+        larger = build.fcmp_ordered(">", value, build.load(best))
+        larger = build.or_(larger, build.fcmp_unordered("uno", value, value))  # which must not get lost
+        build.store(build.select(larger, value, build.load(best)), best)
+        build.store(build.select(larger, index, build.load(which)), which)
+
     def add_product(self, a: Any, b: Any, total: Any) -> None:
         """Add a * b to a variable, rounded once."""
         fma = self._known(f"llvm.fma.v{a.type.count}f32", a.type, *[a.type] * 3)
@@ -81,6 +98,10 @@ class _Code:
         """In pairs, not one after another."""
         add = self._known(f"llvm.vector.reduce.fadd.v{value.type.count}f32", _FLOAT, _FLOAT, value.type)
         return self.builder.call(add, [ir.Constant(_FLOAT, 0.0), value], fastmath=("reassoc",))
+
+    def opaque(self, pointer: Any) -> Any:
+        """The same pointer, of which LLVM cannot know that: else it makes one of another, and each waits for that."""
+        return self.builder.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer], False)
 
     def _known(self, name: str, result: Any, *arguments: Any) -> Any:
         return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
@@ -104,70 +125,142 @@ def _loop(write: Callable[[_Code], None]) -> Any:
     return intrinsic(typed)
 
 
+class _Products:
+    """Of some rows of weights with what is at some spots: the sum over terms of w[row, term] * x[spot + term]."""
+
+    def __init__(self, code: _Code, rows: int, x: Any) -> None:
+        self.code, self.x, self.w, build = code, x, code.arrays[3], code.builder
+        (
+            self.spots,
+            self.terms,
+            y_at,
+            self.y_spots,
+            y_rows,
+            self.x_at,
+            self.x_spots,
+            self.x_terms,
+            self.w_at,
+            self.w_row,
+            self.w_term,
+            self.bias,
+            fresh,
+            relu,
+            *self.lists,
+        ) = code.numbers
+        self.number = self.spots.type
+        self.fresh = build.trunc(fresh, ir.IntType(1))
+        self.least = build.select(build.trunc(relu, ir.IntType(1)), constant(0.0), constant(-math.inf))
+        self.rows = [self.number(row) for row in range(rows)]
+        self.row_at = [code.plus(y_at, code.table(y_rows, row)) for row in self.rows]
+        self.ahead = [build.mul(self.w_row, self.number(i)) for i in range(3)]
+        self.thirds = [
+            code.variable(self.w.type) for _ in self.rows[::3]
+        ]  # a pointer: to three rows, by what is ahead
+
+    def places(self, index: Any) -> list[Any]:
+        """Where the rows of a spot of y begin."""
+        y_spot = self.code.table(self.y_spots, index)
+        return [self.code.plus(y_spot, at) for at in self.row_at]
+
+    def begin(self, spots: int) -> list[list[Any]]:
+        """Variables, spots of rows, that are 0 or biases."""
+        code, build = self.code, self.code.builder
+        sums = [[code.variable() for _ in self.rows] for _ in range(spots)]
+        for total in itertools.chain(*sums):
+            build.store(constant(0.0), total)
+        with build.if_then(self.fresh):
+            for row, totals in zip(self.rows, zip(*sums, strict=True), strict=True):
+                bias = code.same(build.load(build.gep(self.w, [code.plus(self.bias, row)])))
+                for total in totals:
+                    build.store(bias, total)
+        return sums
+
+    def add(self, sums: list[list[Any]], indices: list[Any], shift: Any) -> None:
+        """Add all terms at some spots, with weights from `shift` on."""
+        code, build = self.code, self.code.builder
+        spots = [code.plus(self.x_at, code.table(self.x_spots, index)) for index in indices]
+        for pointer, row in zip(self.thirds, self.rows[::3], strict=True):
+            build.store(build.gep(self.w, [code.plus(self.w_at, shift, build.mul(self.w_row, row))]), pointer)
+        with code.loop(self.terms) as term:
+            place = code.table(self.x_terms, term.index)
+            values = [code.load(code.at(self.x, spot, place)) for spot in spots]
+            for third, pointer in enumerate(self.thirds):
+                here = code.opaque(build.load(pointer))
+                for ahead, *totals in zip(self.ahead, *(each[3 * third :] for each in sums), strict=False):
+                    weight = code.same(build.load(build.gep(here, [ahead])))
+                    for value, total in zip(values, totals, strict=True):
+                        code.add_product(value, weight, total)
+                build.store(build.gep(here, [self.w_term]), pointer)
+
+
 def products(rows: int, *, listed: bool = False) -> Any:
     """For every spot and each of some rows: y[spot + row] += sum over terms of w[row, term] * x[spot + term].
 
     Forward, backward to the input, and backward to the weights of linear layers are all of this form. If `fresh`, y is
-    not added to but begins at a bias; if `relu`, the sum is then rectified. Six rows are 12 of AVX2's 16 registers.
+    not added to but begins at a bias; if `relu`, the sum is then rectified. Six rows are 12 of AVX2's registers; with
+    AVX-512, four spots at once, 24 of twice as many.
 
     If `listed`, every spot has a list of spots of x, each with a shift of the weights, and the sum is over these too.
     """
 
     def write(code: _Code) -> None:
-        build, (_, y, x, w) = code.builder, code.arrays
-        (
-            spots,
-            terms,
-            y_at,
-            y_spots,
-            y_rows,
-            x_at,
-            x_spots,
-            x_terms,
-            w_at,
-            w_row,
-            w_term,
-            bias,
-            fresh,
-            relu,
-            *lists,
-        ) = code.numbers
-        fresh, relu = (build.trunc(flag, ir.IntType(1)) for flag in (fresh, relu))
-        least = build.select(relu, constant(0.0), constant(-math.inf))
-        count = [spots.type(row) for row in range(rows)]
-        weights = [build.gep(w, [code.plus(w_at, build.mul(w_row, row))]) for row in count]
-        row_at = [code.plus(y_at, code.table(y_rows, row)) for row in count]
-        sums = [code.variable() for _ in count]
+        build, (_, y, x, _) = code.builder, code.arrays
+        job = _Products(code, rows, x)
 
-        def add_terms(index: Any, shift: Any) -> None:
-            x_spot = code.plus(x_at, code.table(x_spots, index))
-            with code.loop(terms) as term:
-                value = code.load(code.at(x, x_spot, code.table(x_terms, term.index)))
-                step = code.plus(shift, build.mul(term.index, w_term))
-                for total, weight in zip(sums, weights, strict=True):
-                    code.add_product(value, code.same(build.load(build.gep(weight, [step]))), total)
-
-        with code.loop(spots) as spot:
-            y_spot = code.table(y_spots, spot.index)
-            for total in sums:
-                build.store(constant(0.0), total)
-            with build.if_then(fresh):
-                for total, row in zip(sums, count, strict=True):
-                    build.store(code.same(build.load(build.gep(w, [code.plus(bias, row)]))), total)
+        def at_spots(indices: list[Any]) -> None:
+            sums = job.begin(len(indices))
             if listed:
-                starts, shifts = lists
-                start, end = (code.table(starts, code.plus(spot.index, spots.type(i))) for i in range(2))
+                starts, shifts = job.lists
+                start, end = (code.table(starts, code.plus(indices[0], job.number(i))) for i in range(2))
                 with code.loop(build.sub(end, start)) as pair:
                     index = code.plus(start, pair.index)
-                    add_terms(index, code.table(shifts, index))
+                    job.add(sums, [index], code.table(shifts, index))
             else:
-                add_terms(spot.index, spots.type(0))
-            places = [code.at(y, y_spot, at) for at in row_at]
-            with build.if_then(build.not_(fresh)):  # not before: neighbouring spots would wait for each other
-                for total, place in zip(sums, places, strict=True):
-                    build.store(build.fadd(code.load(place), build.load(total)), total)
-            for total, place in zip(sums, places, strict=True):
-                code.store(code.at_least(build.load(total), least), place)
+                job.add(sums, indices, job.number(0))
+            for index, totals in zip(indices, sums, strict=True):
+                places = [code.at(y, place) for place in job.places(index)]
+                with build.if_then(build.not_(job.fresh)):  # not before: neighbouring spots would wait for each other
+                    for total, place in zip(totals, places, strict=True):
+                        build.store(build.fadd(code.load(place), build.load(total)), total)
+                for total, place in zip(totals, places, strict=True):
+                    code.store(code.at_least(build.load(total), job.least), place)
+
+        done = job.number(0)
+        for many in (1,) if listed or rows > 6 else _SPOTS:
+            blocks = build.sdiv(build.sub(job.spots, done), job.number(many))
+            with code.loop(blocks) as block:
+                first = code.plus(done, build.mul(block.index, job.number(many)))
+                at_spots([code.plus(first, job.number(i)) for i in range(many)])
+            done = code.plus(done, build.mul(blocks, job.number(many)))
+
+    return _loop(write)
+
+
+def pooled_products(rows: int) -> Any:
+    """The same where every four spots are a window: y = the largest of them, and pick = which it is.
+
+    Here x is in the same array as y.
+    """
+
+    def write(code: _Code) -> None:
+        build, (_, y, pick, _) = code.builder, code.arrays
+        job, many = _Products(code, rows, y), _SPOTS[0]
+        best = [(code.variable(), code.variable(_INTS)) for _ in range(rows)]
+        with code.loop(job.spots) as window:
+            for each in best:
+                code.nothing_yet(*each)
+            with code.loop(job.number(4 // many)) as part:
+                places = [code.plus(build.mul(part.index, job.number(many)), job.number(i)) for i in range(many)]
+                sums = job.begin(many)
+                first = build.mul(window.index, job.number(4))
+                job.add(sums, [code.plus(first, place) for place in places], job.number(0))
+                for place, totals in zip(places, sums, strict=True):
+                    index = code.same(build.trunc(place, _INT), _INTS)
+                    for total, each in zip(totals, best, strict=True):
+                        code.largest_yet(build.load(total), index, *each)
+            for (value, which), place in zip(best, job.places(window.index), strict=True):
+                code.store(code.at_least(build.load(value), job.least), code.at(y, place))
+                code.store(build.load(which), code.at(pick, place, kind=_INTS))
 
     return _loop(write)
 
@@ -175,7 +268,8 @@ def products(rows: int, *, listed: bool = False) -> Any:
 def correlations(rows: int, terms: int) -> Any:
     """For each of some rows and terms: w[row, term] += sum over spots and lanes of y[spot + row] * x[spot + term].
 
-    One register a sum, to which all lanes are added: two rows and six terms are 12 of AVX2's 16.
+    One register a sum, to which all lanes are added: two rows and six terms are 12 of AVX2's 16, four rows and five
+    terms 20 of AVX-512's 32 (and there would be room for more, but LLVM first loads all that it multiplies).
     """
 
     def write(code: _Code) -> None:
@@ -226,17 +320,11 @@ def largest(code: _Code) -> None:
     best, which = code.variable(), code.variable(_INTS)
     with code.loop(spots) as spot:
         x_spot = code.plus(x_at, code.table(x_spots, spot.index))
-        build.store(constant(-math.inf), best)
-        build.store(constant(0, _INTS), which)
+        code.nothing_yet(best, which)
         with code.loop(size) as place:
             value = code.load(code.at(x, x_spot, code.table(window, place.index)))
-            larger = build.fcmp_ordered(">", value, build.load(best))
-            larger = build.or_(
-                larger, build.fcmp_unordered("uno", value, value)
-            )  # what is no number must not get lost
-            build.store(build.select(larger, value, build.load(best)), best)
             index = code.same(build.trunc(place.index, _INT), _INTS)
-            build.store(build.select(larger, index, build.load(which)), which)
+            code.largest_yet(value, index, best, which)
         at = code.plus(y_at, code.table(y_spots, spot.index))
         code.store(code.at_least(build.load(best), least), code.at(y, at))
         code.store(build.load(which), code.at(pick, at, kind=_INTS))
@@ -244,9 +332,10 @@ def largest(code: _Code) -> None:
 
 @_loop
 def to_largest(code: _Code) -> None:
-    """Backward: x += y where the window was largest."""
+    """Backward: x += y where the window was largest; or x = y or 0, if `apart`: if no place is in two windows."""
     build, (_, y, pick, x) = code.builder, code.arrays
-    spots, size, y_at, y_spots, x_at, x_spots, window, _ = code.numbers
+    spots, size, y_at, y_spots, x_at, x_spots, window, apart = code.numbers
+    there, apart = code.variable(), build.trunc(apart, ir.IntType(1))
     with code.loop(spots) as spot:
         x_spot = code.plus(x_at, code.table(x_spots, spot.index))
         at = code.plus(y_at, code.table(y_spots, spot.index))
@@ -255,7 +344,10 @@ def to_largest(code: _Code) -> None:
             target = code.at(x, x_spot, code.table(window, place.index))
             index = code.same(build.trunc(place.index, _INT), _INTS)
             mine = build.select(build.icmp_signed("==", which, index), slope, constant(0.0))
-            code.store(build.fadd(code.load(target), mine), target)
+            build.store(constant(0.0), there)
+            with build.if_then(build.not_(apart)):
+                build.store(code.load(target), there)
+            code.store(build.fadd(build.load(there), mine), target)
 
 
 _EIGHT = ir.VectorType(_FLOAT, 8)

@@ -1,6 +1,9 @@
 """The fast engine is the reference, for any network it takes."""
 
 import copy
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,10 @@ from tests.sim.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_u
 
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
 
+from llvmlite import binding
+
 from equifl.sim.fast import FastEngine
+from equifl.sim.sixteen import WIDE
 
 NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
 
@@ -85,12 +91,12 @@ def networks(draw: st.DrawFn) -> tuple[Shape, list[nn.Module]]:
         kernel = (draw(small), draw(small))
         padding = (draw(st.integers(0, 1)), draw(st.integers(0, 1)))
         layers.append(
-            nn.Conv2d(channels, channels := draw(st.integers(1, 7)), kernel, draw(st.integers(1, 2)), padding)
+            nn.Conv2d(channels, channels := draw(st.integers(1, 14)), kernel, draw(st.integers(1, 2)), padding)
         )
         if draw(st.booleans()):
             layers.append(nn.ReLU())
         if draw(st.booleans()):
-            layers.append(nn.MaxPool2d(draw(st.integers(1, 2)), draw(st.integers(1, 2))))
+            layers.append(nn.MaxPool2d(draw(st.sampled_from([(1, 1), (2, 2), (2, 1), (4, 1)])), draw(small)))
     layers.append(nn.Flatten())
     try:
         width = nn.Sequential(*layers)(torch.zeros(1, *shape)).shape[1]
@@ -145,6 +151,18 @@ def test_what_is_no_number_does_not_get_lost(name: str, number: float) -> None:
     finite = torch.isfinite(trained.last_loss + trained.weights.sum(dim=1))
     assert finite.tolist() == [row != 2 for row in range(7)]
     assert torch.isfinite(losses[[0, 1, 3, 4, 5, 6]]).all()
+
+
+def test_the_loops_for_shorter_registers_are_the_reference_too() -> None:
+    """A machine with AVX-512 has loops of its own, so that it would not test those of a machine without."""
+    if not WIDE:
+        pytest.skip("without AVX-512 these are the loops of all other tests")
+    there = binding.get_host_cpu_features().items()
+    features = ",".join(f"{'+' if has and not name.startswith('avx512') else '-'}{name}" for name, has in there)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "reference or any"]
+    run = subprocess.run(command, env=os.environ | {"NUMBA_CPU_FEATURES": features}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "1 skipped" in run.stdout  # this one, there
 
 
 def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
