@@ -67,21 +67,24 @@ def microseconds(work: Any, *arguments: Any) -> float:
 def stages(network: Network) -> Iterator[tuple[str, float, int]]:
     """What, microseconds a tile, and multiplications a sample."""
     (plan, tables, _), rng = network.layout, np.random.default_rng(0)
-    params, gradient, _, acts, slopes, turned, pick, tile = network.desk()
+    params, gradient, _, acts, slopes, turned, pick, rows, filled = network.desk()
     for array, size in ((params, 0.05), (acts, 1.0), (slopes, 0.01)):
         array[:] = size * rng.standard_normal(len(array))
     x = rng.standard_normal((LANES, plan[0, k.TERMS])).astype(np.float32)
-    yield "load", microseconds(k._load_tile, plan[0], tables, acts, x, np.arange(LANES), 0, tile), 0
+    yield "load", microseconds(k._load_tiles, plan[0], tables, acts, x, np.arange(LANES), 0, rows, filled), 0
     for i, s in enumerate(plan[1:], start=1):
         name, pooled = KINDS[s[k.KIND]], s[k.POOLED]
-        one, both = plan[i - 1 : i + 1], plan[i - 1 : i + 2]  # with what is before, which is not done
+        tiles, spots = (k.TILES, k.TILES) if s[k.KIND] == k.LINEAR else (1, s[k.SPOTS])
+        before = plan[i - 1 if s[k.KIND] == k.POOL else 0]  # which is not done
+        one, both = np.stack([before, s]), np.concatenate([plan[:1], plan[i : i + 2]])
         products = int(s[k.SPOTS] * s[k.ROWS] * s[k.TERMS])
-        if not one[0][k.POOLED]:
+        if not before[k.POOLED]:
             what, forward = (f"{name} and pool", both) if pooled else (name, one)
-            yield f"{what}, forward", microseconds(k.forward, forward, tables, params, acts, pick), products
+            spent = microseconds(k.forward, forward, tables, params, acts, pick, tiles)
+            yield f"{what}, forward", spent / tiles, products
         if s[k.KIND] == k.POOL:
             desk = gradient, acts, slopes, pick, turned
-            yield f"{name}, backward", microseconds(k.backward, one, tables, params, *desk, False), 0
+            yield f"{name}, backward", microseconds(k.backward, one, tables, params, *desk, False, 1), 0
             continue
         work: Any = s, tables, gradient, acts, slopes
         if s[k.KIND] == k.CONVOLUTION:
@@ -90,7 +93,8 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
         else:
             yield f"{name}, to weights", microseconds(k._linear_to_weights, *work, turned), products
         if s[k.X]:
-            yield f"{name}, to input", microseconds(k._dense_to_input, s, tables, params, slopes), products
+            spent = microseconds(k._dense_to_input, s, spots, tables, params, slopes)
+            yield f"{name}, to input", spent / tiles, products
     outputs = plan[-1], tables, acts, slopes, np.arange(LANES) % 10, np.arange(LANES), LANES, 1 / LANES
     yield "losses and their slopes", microseconds(k._cross_entropy, *outputs), 0
 

@@ -18,6 +18,7 @@ from equifl.sim.sixteen import LANES, WIDE
 
 TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
 INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
+TILES = 2  # that go through linear layers side by side, as the spots of these, so that weights are read once for both
 # The columns of a plan, a row a stage: its kind, whether a ReLU follows, where it reads and writes (X, Y, and how much
 # is reserved there), how many there are of what, and where its tables begin. W: weights, a row an output.
 KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
@@ -38,7 +39,7 @@ def _as_many_rows_as_fit(loops: Any, most: int = 6) -> Any:
 
     @njit(nogil=True)
     def products(rows, tables, y, x, w, numbers):
-        if rows >= most and (most == 6 or numbers[0] < 4):
+        if rows >= most and (most == 6 or numbers[0] <= TILES):
             many(tables, y, x, w, numbers)
             return most
         if rows >= 6 and not (WIDE and rows == 8):  # which are 4 and 4
@@ -84,13 +85,13 @@ _of_most = _as_many_terms_as_fit(_ROWS) if WIDE else _of_two
 
 
 @njit(nogil=True)
-def _dense(s, tables, params, acts):
+def _dense(s, spots, tables, params, acts):
     """A convolution or a linear layer: at every spot, all rows of weights times the terms in its window."""
     row = 0
     while row < s[ROWS]:
         there, here = (s[Y], s[Y_SPOTS], s[Y_ROWS] + row), (s[X], s[X_SPOTS], s[X_TERMS])
         weights = (s[W] + row * s[W_ROW], s[W_ROW], 1, s[BIAS] + row, 1, s[RELU])
-        sizes = (s[SPOTS], s[TERMS])
+        sizes = (spots, s[TERMS])
         row += _products(s[ROWS] - row, tables, acts, acts, params, sizes + there + here + weights)
 
 
@@ -106,14 +107,18 @@ def _convolution_and_pool(s, pool, tables, params, acts, pick):
 
 
 @njit(nogil=True)
-def _dense_to_input(s, tables, params, slopes):
+def _dense_to_input(s, spots, tables, params, slopes):
     """Back through it: the same with inputs and outputs exchanged.
 
     If there are lists, place by place of the input, each from all spots whose windows it is in, so that sums stay in
     registers for longer.
     """
-    slopes[s[X] : s[X] + s[X_SIZE]] = 0
-    if s[CHANNELS]:
+    if s[KIND] == LINEAR:
+        for spot in range(spots):
+            slopes[tables[s[X_SPOTS] + spot] + s[X] :][: s[X_SIZE]] = 0
+    else:
+        slopes[s[X] : s[X] + s[X_SIZE]] = 0
+    if not WIDE and s[CHANNELS]:
         window = s[TERMS] // s[CHANNELS]
         channel = 0
         while channel < s[CHANNELS]:
@@ -126,7 +131,7 @@ def _dense_to_input(s, tables, params, slopes):
     while term < s[TERMS]:
         there, here = (s[X], s[X_SPOTS], s[X_TERMS] + term), (s[Y], s[Y_SPOTS], s[Y_ROWS])
         weights = (s[W] + term, 1, s[W_ROW], 0, 0, 0)
-        sizes = (s[SPOTS], s[ROWS])
+        sizes = (spots, s[ROWS])
         term += _products(s[TERMS] - term, tables, slopes, slopes, params, sizes + there + here + weights)
 
 
@@ -168,42 +173,75 @@ def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
 
 
 @njit(nogil=True)
-def forward(plan, tables, params, acts, pick):
-    """All stages for a tile that is loaded."""
-    for i in range(1, len(plan)):
-        s = plan[i]
-        if s[POOLED]:
-            _convolution_and_pool(s, plan[i + 1], tables, params, acts, pick)
-        elif s[KIND] != POOL:
-            _dense(s, tables, params, acts)
-        elif not plan[i - 1][POOLED]:
-            numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
-            sixteen.largest(tables, acts, pick, acts, numbers)
+def _linear_from(plan):
+    """The first of the linear layers, which come last."""
+    i = len(plan)
+    while plan[i - 1][KIND] == LINEAR:
+        i -= 1
+    return i
 
 
 @njit(nogil=True)
-def backward(plan, tables, params, gradient, acts, slopes, pick, turned, to_input):
+def forward(plan, tables, params, acts, pick, tiles):
+    """All stages for tiles that are loaded."""
+    linear, apart = _linear_from(plan), len(acts) // TILES
+    for tile in range(tiles):
+        values, picks = acts[tile * apart :], pick[tile * apart :]
+        for i in range(1, linear):
+            s = plan[i]
+            if s[POOLED]:
+                _convolution_and_pool(s, plan[i + 1], tables, params, values, picks)
+            elif s[KIND] != POOL:
+                _dense(s, s[SPOTS], tables, params, values)
+            elif not plan[i - 1][POOLED]:
+                numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], s[RELU])
+                sixteen.largest(tables, values, picks, values, numbers)
+    for i in range(linear, len(plan)):
+        _dense(plan[i], tiles, tables, params, acts)
+
+
+@njit(nogil=True)
+def _rectified(s, acts, slopes):
+    values, down = acts[s[Y] : s[Y] + s[Y_SIZE]], slopes[s[Y] : s[Y] + s[Y_SIZE]]
+    for i in range(len(values)):
+        down[i] = down[i] if values[i] > 0 else np.float32(0)
+
+
+@njit(nogil=True)
+def backward(plan, tables, params, gradient, acts, slopes, pick, turned, to_input, tiles):
     """Back through them, adding to the gradient; to the network's input only if wanted."""
-    for i in range(len(plan) - 1, 0, -1):
+    linear, apart = _linear_from(plan), len(acts) // TILES
+    for i in range(len(plan) - 1, linear - 1, -1):
         s = plan[i]
-        if s[RELU]:
-            values, down = acts[s[Y] : s[Y] + s[Y_SIZE]], slopes[s[Y] : s[Y] + s[Y_SIZE]]
-            for j in range(len(values)):
-                down[j] = down[j] if values[j] > 0 else np.float32(0)
-        if s[KIND] == POOL:
-            apart = plan[i - 1][POOLED]
-            if not apart:
-                slopes[s[X] : s[X] + s[X_SIZE]] = 0
-            numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], apart)
-            sixteen.to_largest(tables, slopes, pick, slopes, numbers)
-            continue
-        sixteen.sums(tables, slopes, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
-        if s[KIND] == LINEAR:
-            _linear_to_weights(s, tables, gradient, acts, slopes, turned)
-        else:
-            _convolution_to_weights(s, tables, gradient, acts, slopes)
+        for tile in range(tiles):
+            values, down = acts[tile * apart :], slopes[tile * apart :]
+            if s[RELU]:
+                _rectified(s, values, down)
+            _linear_to_weights(s, tables, gradient, values, down, turned)
+        sixteen.sums(tables, slopes, gradient, gradient, (s[ROWS], tiles, s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
         if s[X] or to_input:
-            _dense_to_input(s, tables, params, slopes)
+            _dense_to_input(s, tiles, tables, params, slopes)
+    for tile in range(tiles):
+        values, picks, down = acts[tile * apart :], pick[tile * apart :], slopes  # one tile's stay in the cache
+        if tile:
+            first = plan[linear][X]
+            for i in range(first, first + plan[linear][X_SIZE]):
+                down[i] = down[tile * apart + i]
+        for i in range(linear - 1, 0, -1):
+            s = plan[i]
+            if s[RELU]:
+                _rectified(s, values, down)
+            if s[KIND] == POOL:
+                alone = plan[i - 1][POOLED]
+                if not alone:
+                    down[s[X] : s[X] + s[X_SIZE]] = 0
+                numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], alone)
+                sixteen.to_largest(tables, down, picks, down, numbers)
+                continue
+            sixteen.sums(tables, down, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
+            _convolution_to_weights(s, tables, gradient, values, down)
+            if s[X] or to_input:
+                _dense_to_input(s, s[SPOTS], tables, params, down)
 
 
 @njit(nogil=True)
@@ -218,24 +256,28 @@ def load(places, acts, x, tile):
 
 
 @njit(nogil=True)
-def _load_tile(s, tables, acts, x, examples, start, tile):
-    """The next examples that are there, up to sixteen; how many, and where to go on.
+def _load_tiles(s, tables, acts, x, examples, start, rows, filled):
+    """The next examples that are there, up to sixteen a tile; how many tiles, and where to go on.
 
-    Lanes without one repeat the first, which then counts for nothing.
+    Lanes without one repeat the tile's first, which then counts for nothing.
     """
-    filled = 0
-    while filled < LANES and start < len(examples):
-        if examples[start] >= 0:
-            tile[filled] = examples[start]
-            filled += 1
-        start += 1
-    tile[filled:] = tile[0]
-    load(tables[s[Y_ROWS] : s[Y_ROWS] + s[TERMS]], acts[s[Y] :], x, tile)
-    return filled, start
+    places, apart = tables[s[Y_ROWS] : s[Y_ROWS] + s[TERMS]], len(acts) // TILES
+    for tile in range(TILES):
+        filled[tile] = 0
+        while filled[tile] < LANES and start < len(examples):
+            if examples[start] >= 0:
+                rows[tile, filled[tile]] = examples[start]
+                filled[tile] += 1
+            start += 1
+        if not filled[tile]:
+            return tile, start
+        rows[tile, filled[tile] :] = rows[tile, 0]
+        load(places, acts[tile * apart + s[Y] :], x, rows[tile])
+    return TILES, start
 
 
 @njit(nogil=True)
-def _cross_entropy(s, tables, acts, slopes, y, tile, filled, share):
+def _cross_entropy(s, tables, acts, slopes, y, rows, filled, share):
     """The sum of the losses of a tile's examples, and the slopes of `share` of it."""
     total = 0.0
     for lane in range(LANES):
@@ -252,43 +294,46 @@ def _cross_entropy(s, tables, acts, slopes, y, tile, filled, share):
         for row in range(s[ROWS]):
             slopes[s[Y] + tables[s[Y_ROWS] + row] + lane] *= scale
         if there:
-            at = s[Y] + tables[s[Y_ROWS] + y[tile[lane]]] + lane
+            at = s[Y] + tables[s[Y_ROWS] + y[rows[lane]]] + lane
             slopes[at] -= np.float32(share)
             total += math.log(norm) + (most - acts[at])
     return total
 
 
 @njit(nogil=True)
-def _mean_loss(network, desk, x, y, examples, learn):
-    """Over the examples that are there; with `learn` also its gradient, into the desk's."""
+def _mean_loss(job, network, desk, x, y, examples):
+    """Over the examples that are there; unless that is the job, also its gradient, into the desk's."""
     plan, tables, _ = network
-    params, gradient, _, acts, slopes, turned, pick, tile = desk
-    if learn:
+    params, gradient, _, acts, slopes, turned, pick, rows, filled = desk
+    if job != LOSS:
         gradient[:] = 0
-    share, total, start = 1 / max(1, np.sum(examples >= 0)), 0.0, 0
+    share, total, start, apart = 1 / max(1, np.sum(examples >= 0)), 0.0, np.int64(0), len(acts) // TILES
     while True:
-        filled, start = _load_tile(plan[0], tables, acts, x, examples, start, tile)
-        if not filled:
+        tiles, start = _load_tiles(plan[0], tables, acts, x, examples, start, rows, filled)
+        if not tiles:
             return total * share
-        forward(plan, tables, params, acts, pick)
-        total += _cross_entropy(plan[-1], tables, acts, slopes, y, tile, filled, share)
-        if learn:
-            backward(plan, tables, params, gradient, acts, slopes, pick, turned, False)
+        forward(plan, tables, params, acts, pick, tiles)
+        for tile in range(tiles):
+            values, down = acts[tile * apart :], slopes[tile * apart :]
+            total += _cross_entropy(plan[-1], tables, values, down, y, rows[tile], filled[tile], share)
+        if job != LOSS:
+            backward(plan, tables, params, gradient, acts, slopes, pick, turned, False, tiles)
 
 
 @njit(nogil=True)
-def _train(network, desk, x, y, batches, options):
+def _train(job, network, desk, x, y, batches, options):
     """Local SGD: the loss of the last batch, and the steps taken; a batch of nobody is none."""
     params, gradient, velocity = desk[:3]
     lr, momentum, decay = np.float32(options[0]), np.float32(options[1]), np.float32(options[2])
     velocity[:] = 0
     loss, steps = 0.0, 0
-    for batch in batches:
+    for i in range(len(batches)):
+        batch = batches[i]
         if np.any(batch >= 0):
-            loss, steps = _mean_loss(network, desk, x, y, batch, True), steps + 1
-            for i in range(len(params)):
-                velocity[i] = momentum * velocity[i] + gradient[i] + decay * params[i]
-                params[i] -= lr * velocity[i]
+            loss, steps = _mean_loss(job, network, desk, x, y, batch), steps + 1
+            for j in range(len(params)):
+                velocity[j] = momentum * velocity[j] + gradient[j] + decay * params[j]
+                params[j] -= lr * velocity[j]
     return loss, steps
 
 
@@ -296,20 +341,20 @@ def _train(network, desk, x, y, batches, options):
 def _predict(network, desk, x, examples, found):
     """The class that each example most likely has."""
     plan, tables, _ = network
-    params, _, _, acts, _, _, pick, tile = desk
-    last = plan[-1]
-    for start in range(0, len(examples), LANES):
-        filled, _ = _load_tile(plan[0], tables, acts, x, examples, start, tile)
-        forward(plan, tables, params, acts, pick)
-        for lane in range(filled):
-            best = 0
-            for row in range(1, last[ROWS]):
-                value, most = (
-                    acts[last[Y] + tables[last[Y_ROWS] + row] + lane],
-                    acts[last[Y] + tables[last[Y_ROWS] + best] + lane],
-                )
-                best = row if value > most else best
-            found[start + lane] = best
+    params, _, _, acts, _, _, pick, rows, filled = desk
+    last, start, apart, done = plan[-1], np.int64(0), len(acts) // TILES, 0
+    while done < len(examples):
+        tiles, start = _load_tiles(plan[0], tables, acts, x, examples, start, rows, filled)
+        forward(plan, tables, params, acts, pick, tiles)
+        for tile in range(tiles):
+            values = acts[tile * apart + last[Y] :]
+            for lane in range(filled[tile]):
+                best = 0
+                for row in range(1, last[ROWS]):
+                    value, most = values[tables[last[Y_ROWS] + row] + lane], values[tables[last[Y_ROWS] + best] + lane]
+                    best = row if value > most else best
+                found[done] = best
+                done += 1
 
 
 @compiled
@@ -334,9 +379,9 @@ def work(job, network, desk, x, y, weights, examples, options, found):
         _predict(network, desk, x, examples[0], found)
         return 0.0, 0
     if job == TRAIN:
-        loss, steps = _train(network, desk, x, y, examples, options)
+        loss, steps = _train(job, network, desk, x, y, examples, options)
     else:
-        loss, steps = _mean_loss(network, desk, x, y, examples[0], job == GRADIENT), 0
+        loss, steps = _mean_loss(job, network, desk, x, y, examples[0]), 0
     if job != LOSS:
         wanted = params if job == TRAIN else gradient
         for i in range(len(where)):

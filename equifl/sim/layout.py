@@ -46,19 +46,28 @@ class Network:
                 self._places = self._places.reshape(-1, 1, 1)
             else:
                 add[type(layer)](layer, layers[i + 1 :])
+        tiles = {kernels.X_SPOTS: self._entries, kernels.Y_SPOTS: self._entries}  # the spots of linear layers
+        self._tables.append(self._numbers * np.arange(kernels.TILES))
         plan = np.zeros((len(self._stages), kernels.COLUMNS), np.int64)
         for row, stage in zip(plan, self._stages, strict=True):
+            stage |= tiles if stage[kernels.KIND] == kernels.LINEAR else {}
             row[list(stage)] = list(stage.values())
-        self.layout = plan, np.concatenate(self._tables), np.concatenate([_NONE, *self._where])
+        self.layout = plan, np.concatenate(self._tables).astype(np.int32), np.concatenate([_NONE, *self._where])
         self.shape, self.sizes = self._places.shape, (self._numbers, self._weights)
         self.inputs, self.outputs = self._tables[0], (self._at + self._places).ravel().astype(np.int32)
         self._tables.clear()  # there is a copy of them, end to end
 
     def desk(self) -> tuple[Any, ...]:
-        """What one thread works on: weights, gradient, velocity; activations, slopes, inputs turned; picks, a tile."""
-        sizes = [self._weights] * 3 + [self._numbers] * 2 + [self._turned]
+        """What one thread works on.
+
+        Weights, gradient, velocity; of some tiles activations, slopes; of one inputs, turned; picks, which rows are in
+        the tiles, and how many.
+        """
+        numbers = kernels.TILES * self._numbers
+        sizes = [self._weights] * 3 + [numbers] * 2 + [self._turned]
         floats = [torch.zeros(size).numpy() for size in sizes]  # PyTorch's arrays begin where a cache line does
-        return *floats, torch.zeros(self._numbers, dtype=torch.int32).numpy(), np.zeros(LANES, np.int64)
+        rows, filled = np.zeros((kernels.TILES, LANES), np.int64), np.zeros(kernels.TILES, np.int64)
+        return *floats, torch.zeros(numbers, dtype=torch.int32).numpy(), rows, filled
 
     def _reserve(self, shape: Shape, consumers: Sequence[nn.Module]) -> None:
         """Room for an image, with a border of zeros if the next layer wants one."""
@@ -100,6 +109,7 @@ class Network:
         if windows.size:
             source |= {kernels.POOLED: 1}
             starts, spots = starts.ravel()[windows], spots[windows]
+        source |= {kernels.SPOTS: spots.size}
         tables = {kernels.X_SPOTS: starts, kernels.X_TERMS: terms, kernels.Y_SPOTS: spots}
         overlap = layer.kernel_size[0] > layer.stride[0] or layer.kernel_size[1] > layer.stride[1]
         if not WIDE and overlap and len(planes) >= _FEW and layer.out_channels * window.size <= _MANY:
@@ -119,14 +129,9 @@ class Network:
         return (starts.reshape(-1, 1) + window.ravel()) // LANES  # there is no border
 
     def _linear(self, layer: nn.Linear, then: Sequence[nn.Module]) -> None:
-        source, terms = self._from(), self._places
+        source, terms = self._from() | {kernels.SPOTS: 1}, self._places
         self._reserve((layer.out_features, 1, 1), [])
-        self._dense(
-            kernels.LINEAR,
-            layer.out_features,
-            source,
-            {kernels.X_SPOTS: np.zeros(1, np.int64), kernels.X_TERMS: terms},
-        )
+        self._dense(kernels.LINEAR, layer.out_features, source, {kernels.X_TERMS: terms})
 
     def _dense(self, kind: int, rows: int, source: dict[int, int], tables: dict[int, Ints]) -> None:
         """Weights and biases of a convolution or a linear layer; the rows of weights filled up to whole registers.
@@ -138,14 +143,14 @@ class Network:
         bias = self._weights + rows * row
         self._where.append((self._weights + row * np.arange(rows)[:, None] + np.arange(terms)).ravel())
         self._where.append(bias + np.arange(rows))
-        sizes = {kernels.SPOTS: tables[kernels.X_SPOTS].size, kernels.ROWS: rows, kernels.TERMS: terms}
+        sizes = {kernels.ROWS: rows, kernels.TERMS: terms}
         weights = {kernels.W: self._weights, kernels.W_ROW: row, kernels.BIAS: bias}
-        outputs = {kernels.Y_SPOTS: self._places[0], kernels.Y_ROWS: self._places[:, 0, 0] - self._places[0, 0, 0]}
+        outputs = {kernels.Y_ROWS: self._places[:, 0, 0] - self._places[0, 0, 0]}
         if kind == kernels.LINEAR:
             outputs |= {kernels.W_SPOTS: np.arange(0, row, LANES), kernels.W_ROWS: row * np.arange(rows)}
             outputs |= {kernels.W_TERMS: row * np.arange(LANES)}
             self._turned = max(self._turned, LANES * row)
-        self._stage(kind, source | sizes | weights, outputs | tables)
+        self._stage(kind, source | sizes | weights, tables | outputs)
         self._weights = bias + -(-rows // LANES) * LANES
 
     def _pool(self, layer: nn.MaxPool2d, then: Sequence[nn.Module]) -> None:

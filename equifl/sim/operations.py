@@ -162,7 +162,7 @@ def _forward(network, inputs, outputs, desk, x, apart, weights, y, kept):
         for start in range(0, count, LANES):
             _next_tile(model * apart + start, count - start, tile)
             kernels.load(inputs, acts, x, tile)
-            kernels.forward(plan, tables, params, acts, pick)
+            kernels.forward(plan, tables, params, acts, pick, 1)
             if len(kept):
                 values, which, places = acts[last[Y] :], pick[last[Y] :], kept[tiles]
                 for i in range(len(places)):
@@ -200,7 +200,7 @@ def _backward(network, inputs, outputs, desk, x, apart, weights, kept, slope, to
                 _next_tile(model * apart + start, count - start, tile)
                 kernels.load(inputs, acts, x, tile)
             none = acts  # there is no linear layer, whose inputs would be turned
-            kernels.backward(rectified, tables, params, gradient, acts, slopes, pick, none, len(to_x) > 0)
+            kernels.backward(rectified, tables, params, gradient, acts, slopes, pick, none, len(to_x) > 0, 1)
             if len(to_x):
                 _next_tile(model * count + start, count - start, tile)
                 _store(inputs, slopes, to_x, tile)

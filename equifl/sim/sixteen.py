@@ -29,7 +29,7 @@ _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
 _CHOSEN = config.CPU_FEATURES  # type: ignore[attr-defined]  # by who set NUMBA_CPU_FEATURES
 WIDE = bool(binding.get_host_cpu_features().get("avx512f")) if _CHOSEN is None else "+avx512f" in _CHOSEN
 _REGISTER = ir.VectorType(_FLOAT, 16 if WIDE else 8)
-_SPOTS = (4, 1) if WIDE else (1,)  # at once, and then those that are left
+_SPOTS = {12: (2, 1), 6: (4, 1), 4: (4, 1), 2: (4, 1), 1: (4, 1)}  # at once with so many rows, and those that are left
 
 
 class _Code:
@@ -226,7 +226,7 @@ def products(rows: int, *, listed: bool = False) -> Any:
                     code.store(code.at_least(build.load(total), job.least), place)
 
         done = job.number(0)
-        for many in (1,) if listed or rows > 6 else _SPOTS:
+        for many in _SPOTS[rows] if WIDE and not listed else (1,):
             blocks = build.sdiv(build.sub(job.spots, done), job.number(many))
             with code.loop(blocks) as block:
                 first = code.plus(done, build.mul(block.index, job.number(many)))
@@ -244,7 +244,7 @@ def pooled_products(rows: int) -> Any:
 
     def write(code: _Code) -> None:
         build, (_, y, pick, _) = code.builder, code.arrays
-        job, many = _Products(code, rows, y), _SPOTS[0]
+        job, many = _Products(code, rows, y), 4 if WIDE else 1
         best = [(code.variable(), code.variable(_INTS)) for _ in range(rows)]
         with code.loop(job.spots) as window:
             for each in best:
