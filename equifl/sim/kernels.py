@@ -20,7 +20,8 @@ TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
 INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
 TILES = 2  # that go through linear layers side by side, as the spots of these, so that weights are read once for both
 # The columns of a plan, a row a stage: its kind, whether a ReLU follows, where it reads and writes (X, Y, and how much
-# is reserved there), how many there are of what, and where its tables begin. W: weights, a row an output.
+# is reserved there), how many there are of what, and where its tables begin. W: weights, a row an output. The first
+# row is the input, and its X_SIZE what a tile takes in all.
 KIND, RELU, X, X_SIZE, Y, Y_SIZE, SPOTS, ROWS, TERMS = range(9)
 X_SPOTS, X_TERMS, Y_SPOTS, Y_ROWS, W, W_ROW, BIAS, W_SPOTS, W_ROWS, W_TERMS = range(9, 19)
 # The way back to the input of a convolution, where it goes by lists: its channels (else 0), its places, and for each
@@ -35,14 +36,15 @@ _ROWS, _TERMS = (4, 5) if WIDE else (2, 6)  # of sums over lanes, at most
 
 def _as_many_rows_as_fit(loops: Any, most: int = 6) -> Any:
     """Does the products of as many rows as fit into registers, and says how many those are."""
-    many, six, four, two, one = (loops(rows) for rows in (most, 6, 4, 2, 1))
+    many, four, two, one = (loops(rows) for rows in (most, 4, 2, 1))
+    six = loops(6) if most > 6 else many
 
     @njit(nogil=True)
     def products(rows, tables, y, x, w, numbers):
-        if rows >= most and (most == 6 or numbers[0] <= TILES):
+        if rows >= most > 6 and numbers[0] <= TILES:  # with more spots, six rows are enough
             many(tables, y, x, w, numbers)
             return most
-        if rows >= 6 and not (WIDE and rows == 8):  # which are 4 and 4
+        if rows >= 6 and not (WIDE and rows == 8):  # four and four, because two alone would be slow
             six(tables, y, x, w, numbers)
             return 6
         if rows >= 4:
@@ -156,7 +158,7 @@ def _convolution_to_weights(s, tables, gradient, acts, slopes):
 
 @njit(nogil=True)
 def _linear_to_weights(s, tables, gradient, acts, slopes, turned):
-    """With one spot, sums over lanes would cost more than the products: here sixteen inputs lie side by side."""
+    """Of one tile: sums over its lanes would cost more than the products, so sixteen inputs lie side by side."""
     turned[:] = 0
     eights, width = s[TERMS] // 8, s[W_ROW]
     sixteen.turned_back(tables, acts, turned, _EACH, (eights, width, s[X], s[X_TERMS]))
@@ -184,9 +186,9 @@ def _linear_from(plan):
 @njit(nogil=True)
 def forward(plan, tables, params, acts, pick, tiles):
     """All stages for tiles that are loaded."""
-    linear, apart = _linear_from(plan), len(acts) // TILES
+    linear, room = _linear_from(plan), plan[0][X_SIZE]
     for tile in range(tiles):
-        values, picks = acts[tile * apart :], pick[tile * apart :]
+        values, picks = acts[tile * room :], pick[tile * room :]
         for i in range(1, linear):
             s = plan[i]
             if s[POOLED]:
@@ -210,11 +212,11 @@ def _rectified(s, acts, slopes):
 @njit(nogil=True)
 def backward(plan, tables, params, gradient, acts, slopes, pick, turned, to_input, tiles):
     """Back through them, adding to the gradient; to the network's input only if wanted."""
-    linear, apart = _linear_from(plan), len(acts) // TILES
+    linear, room = _linear_from(plan), plan[0][X_SIZE]
     for i in range(len(plan) - 1, linear - 1, -1):
         s = plan[i]
         for tile in range(tiles):
-            values, down = acts[tile * apart :], slopes[tile * apart :]
+            values, down = acts[tile * room :], slopes[tile * room :]
             if s[RELU]:
                 _rectified(s, values, down)
             _linear_to_weights(s, tables, gradient, values, down, turned)
@@ -222,20 +224,21 @@ def backward(plan, tables, params, gradient, acts, slopes, pick, turned, to_inpu
         if s[X] or to_input:
             _dense_to_input(s, tiles, tables, params, slopes)
     for tile in range(tiles):
-        values, picks, down = acts[tile * apart :], pick[tile * apart :], slopes  # one tile's stay in the cache
+        # What is the first tile's among the slopes serves all, one after another: so it stays in the cache.
+        values, picks, down = acts[tile * room :], pick[tile * room :], slopes
         if tile:
             first = plan[linear][X]
             for i in range(first, first + plan[linear][X_SIZE]):
-                down[i] = down[tile * apart + i]
+                down[i] = down[tile * room + i]
         for i in range(linear - 1, 0, -1):
             s = plan[i]
             if s[RELU]:
                 _rectified(s, values, down)
             if s[KIND] == POOL:
-                alone = plan[i - 1][POOLED]
-                if not alone:
+                apart = plan[i - 1][POOLED]
+                if not apart:
                     down[s[X] : s[X] + s[X_SIZE]] = 0
-                numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], alone)
+                numbers = (s[SPOTS], s[TERMS], s[Y], s[Y_SPOTS], s[X], s[X_SPOTS], s[X_TERMS], apart)
                 sixteen.to_largest(tables, down, picks, down, numbers)
                 continue
             sixteen.sums(tables, down, gradient, gradient, (s[ROWS], s[SPOTS], s[Y], s[Y_SPOTS], s[Y_ROWS], s[BIAS]))
@@ -261,7 +264,7 @@ def _load_tiles(s, tables, acts, x, examples, start, rows, filled):
 
     Lanes without one repeat the tile's first, which then counts for nothing.
     """
-    places, apart = tables[s[Y_ROWS] : s[Y_ROWS] + s[TERMS]], len(acts) // TILES
+    places = tables[s[Y_ROWS] : s[Y_ROWS] + s[TERMS]]
     for tile in range(TILES):
         filled[tile] = 0
         while filled[tile] < LANES and start < len(examples):
@@ -272,7 +275,7 @@ def _load_tiles(s, tables, acts, x, examples, start, rows, filled):
         if not filled[tile]:
             return tile, start
         rows[tile, filled[tile] :] = rows[tile, 0]
-        load(places, acts[tile * apart + s[Y] :], x, rows[tile])
+        load(places, acts[tile * s[X_SIZE] + s[Y] :], x, rows[tile])
     return TILES, start
 
 
@@ -307,14 +310,14 @@ def _mean_loss(job, network, desk, x, y, examples):
     params, gradient, _, acts, slopes, turned, pick, rows, filled = desk
     if job != LOSS:
         gradient[:] = 0
-    share, total, start, apart = 1 / max(1, np.sum(examples >= 0)), 0.0, np.int64(0), len(acts) // TILES
+    share, total, start, room = 1 / max(1, np.sum(examples >= 0)), 0.0, np.int64(0), plan[0][X_SIZE]
     while True:
         tiles, start = _load_tiles(plan[0], tables, acts, x, examples, start, rows, filled)
         if not tiles:
             return total * share
         forward(plan, tables, params, acts, pick, tiles)
         for tile in range(tiles):
-            values, down = acts[tile * apart :], slopes[tile * apart :]
+            values, down = acts[tile * room :], slopes[tile * room :]
             total += _cross_entropy(plan[-1], tables, values, down, y, rows[tile], filled[tile], share)
         if job != LOSS:
             backward(plan, tables, params, gradient, acts, slopes, pick, turned, False, tiles)
@@ -342,12 +345,14 @@ def _predict(network, desk, x, examples, found):
     """The class that each example most likely has."""
     plan, tables, _ = network
     params, _, _, acts, _, _, pick, rows, filled = desk
-    last, start, apart, done = plan[-1], np.int64(0), len(acts) // TILES, 0
-    while done < len(examples):
+    last, start, room, done = plan[-1], np.int64(0), plan[0][X_SIZE], 0
+    while True:
         tiles, start = _load_tiles(plan[0], tables, acts, x, examples, start, rows, filled)
+        if not tiles:
+            return
         forward(plan, tables, params, acts, pick, tiles)
         for tile in range(tiles):
-            values = acts[tile * apart + last[Y] :]
+            values = acts[tile * room + last[Y] :]
             for lane in range(filled[tile]):
                 best = 0
                 for row in range(1, last[ROWS]):

@@ -48,6 +48,7 @@ class Network:
                 add[type(layer)](layer, layers[i + 1 :])
         tiles = {kernels.X_SPOTS: self._entries, kernels.Y_SPOTS: self._entries}  # the spots of linear layers
         self._tables.append(self._numbers * np.arange(kernels.TILES))
+        self._stages[0][kernels.X_SIZE] = self._numbers
         plan = np.zeros((len(self._stages), kernels.COLUMNS), np.int64)
         for row, stage in zip(plan, self._stages, strict=True):
             stage |= tiles if stage[kernels.KIND] == kernels.LINEAR else {}
@@ -82,6 +83,7 @@ class Network:
         self._numbers += self._size
 
     def _stage(self, kind: int, sizes: dict[int, int], tables: dict[int, Ints]) -> None:
+        assert not self._stages or kind == kernels.LINEAR or self._stages[-1][kernels.KIND] != kernels.LINEAR
         stage = {kernels.KIND: kind, kernels.Y: self._at, kernels.Y_SIZE: self._size} | sizes
         for column, table in tables.items():
             stage[column] = self._entries

@@ -29,7 +29,7 @@ _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
 _CHOSEN = config.CPU_FEATURES  # type: ignore[attr-defined]  # by who set NUMBA_CPU_FEATURES
 WIDE = bool(binding.get_host_cpu_features().get("avx512f")) if _CHOSEN is None else "+avx512f" in _CHOSEN
 _REGISTER = ir.VectorType(_FLOAT, 16 if WIDE else 8)
-_SPOTS = {12: (2, 1), 6: (4, 1), 4: (4, 1), 2: (4, 1), 1: (4, 1)}  # at once with so many rows, and those that are left
+_SPOTS = {12: (2, 1), 6: (4, 1), 4: (4, 1), 2: (4, 1), 1: (4, 1)}  # for so many rows: at once, then those left over
 
 
 class _Code:
@@ -153,7 +153,7 @@ class _Products:
         self.rows = [self.number(row) for row in range(rows)]
         self.row_at = [code.plus(y_at, code.table(y_rows, row)) for row in self.rows]
         self.ahead = [build.mul(self.w_row, self.number(i)) for i in range(3)]
-        self.thirds = [
+        self.threes = [
             code.variable(self.w.type) for _ in self.rows[::3]
         ]  # a pointer: to three rows, by what is ahead
 
@@ -179,14 +179,14 @@ class _Products:
         """Add all terms at some spots, with weights from `shift` on."""
         code, build = self.code, self.code.builder
         spots = [code.plus(self.x_at, code.table(self.x_spots, index)) for index in indices]
-        for pointer, row in zip(self.thirds, self.rows[::3], strict=True):
+        for pointer, row in zip(self.threes, self.rows[::3], strict=True):
             build.store(build.gep(self.w, [code.plus(self.w_at, shift, build.mul(self.w_row, row))]), pointer)
         with code.loop(self.terms) as term:
             place = code.table(self.x_terms, term.index)
             values = [code.load(code.at(self.x, spot, place)) for spot in spots]
-            for third, pointer in enumerate(self.thirds):
+            for three, pointer in enumerate(self.threes):
                 here = code.opaque(build.load(pointer))
-                for ahead, *totals in zip(self.ahead, *(each[3 * third :] for each in sums), strict=False):
+                for ahead, *totals in zip(self.ahead, *(each[3 * three :] for each in sums), strict=False):
                     weight = code.same(build.load(build.gep(here, [ahead])))
                     for value, total in zip(values, totals, strict=True):
                         code.add_product(value, weight, total)
@@ -198,7 +198,7 @@ def products(rows: int, *, listed: bool = False) -> Any:
 
     Forward, backward to the input, and backward to the weights of linear layers are all of this form. If `fresh`, y is
     not added to but begins at a bias; if `relu`, the sum is then rectified. Six rows are 12 of AVX2's registers; with
-    AVX-512, four spots at once, 24 of twice as many.
+    AVX-512, twelve rows for two spots at once, or six for four, are 24 of twice as many.
 
     If `listed`, every spot has a list of spots of x, each with a shift of the weights, and the sum is over these too.
     """
