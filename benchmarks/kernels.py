@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from numba import njit
 
+from equifl.sim import client
 from equifl.sim import kernels as k
 from equifl.sim.layout import Network
+from equifl.sim.llvm import LANES
 from equifl.sim.models import lenet
-from equifl.sim.sixteen import LANES
 from equifl.sim.stacked import StackedModel
 
 KINDS = {k.CONVOLUTION: "convolution", k.LINEAR: "linear", k.POOL: "pool"}
@@ -71,7 +72,7 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
     for array, size in ((params, 0.05), (acts, 1.0), (slopes, 0.01)):
         array[:] = size * rng.standard_normal(len(array))
     x = rng.standard_normal((LANES, plan[0, k.TERMS])).astype(np.float32)
-    yield "load", microseconds(k._load_tiles, plan[0], tables, acts, x, np.arange(LANES), 0, rows, filled), 0
+    yield "load", microseconds(client._load_tiles, plan[0], tables, acts, x, np.arange(LANES), 0, rows, filled), 0
     for i, s in enumerate(plan[1:], start=1):
         name, pooled = KINDS[s[k.KIND]], s[k.POOLED]
         tiles, spots = (k.TILES, k.TILES) if s[k.KIND] == k.LINEAR else (1, s[k.SPOTS])
@@ -96,7 +97,7 @@ def stages(network: Network) -> Iterator[tuple[str, float, int]]:
             spent = microseconds(k._dense_to_input, s, spots, tables, params, slopes)
             yield f"{name}, to input", spent / tiles, products
     outputs = plan[-1], tables, acts, slopes, np.arange(LANES) % 10, np.arange(LANES), LANES, 1 / LANES
-    yield "losses and their slopes", microseconds(k._cross_entropy, *outputs), 0
+    yield "losses and their slopes", microseconds(client._cross_entropy, *outputs), 0
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The fast path on a CPU: small networks of convolutions, ReLU, max-pooling and linear layers, one client a task.
 
-A network becomes a plan with tables (`equifl.sim.layout`); the work by them is in `equifl.sim.kernels`.
+A network becomes a plan with tables (`equifl.sim.layout`); the work by them is in `equifl.sim.client`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from equifl.signals import Bools, Ints
-from equifl.sim import kernels
+from equifl.sim import client
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Sgd, Trained
 from equifl.sim.layout import Network
@@ -50,17 +50,17 @@ class FastEngine:
         """See `Engine.train`."""
         found = torch.empty(weights.shape)
         options = (sgd.lr, sgd.momentum, sgd.weight_decay)
-        losses, steps = self._each(kernels.TRAIN, weights, examples, found, options)
+        losses, steps = self._each(client.TRAIN, weights, examples, found, options)
         return Trained(found, losses, steps)
 
     def losses(self, weights: Tensor, examples: Ints) -> Tensor:
         """See `Engine.losses`."""
-        return self._each(kernels.LOSS, weights, examples[:, None], torch.empty(len(weights), 0))[0]
+        return self._each(client.LOSS, weights, examples[:, None], torch.empty(len(weights), 0))[0]
 
     def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
         """See `Engine.gradients`."""
         found = torch.empty(weights.shape)
-        return self._each(kernels.GRADIENT, weights, examples[:, None], found)[0], found
+        return self._each(client.GRADIENT, weights, examples[:, None], found)[0], found
 
     def correct(self, weights: Tensor) -> Bools:
         """See `Engine.correct`."""
@@ -70,7 +70,7 @@ class FastEngine:
         def predict(row: int, start: int) -> None:
             part = slice(start, start + TESTED_AT_ONCE)
             examples = np.arange(len(y))[None, part]
-            self._work(kernels.PREDICT, (x, y), weights[row].numpy(), examples, found[row, part])
+            self._work(client.PREDICT, (x, y), weights[row].numpy(), examples, found[row, part])
 
         tasks = itertools.product(range(len(weights)), range(0, len(y), TESTED_AT_ONCE))
         list(self._pool.map(predict, *zip(*tasks, strict=True)))
@@ -92,4 +92,4 @@ class FastEngine:
     ) -> tuple[float, int]:
         if not hasattr(self._own, "desk"):
             self._own.desk = self._network.desk()
-        return kernels.work(job, self._network.layout, self._own.desk, *data, weights, examples, options, found)
+        return client.work(job, self._network.layout, self._own.desk, *data, weights, examples, options, found)

@@ -12,8 +12,8 @@ from torch import nn
 from equifl.signals import Ints
 from equifl.sim import kernels
 from equifl.sim.chain import pair
+from equifl.sim.llvm import LANES, WIDE
 from equifl.sim.models import Shape
-from equifl.sim.sixteen import LANES, WIDE
 
 _NONE = np.zeros(0, np.int64)
 _FEW = 4  # channels of an input: with fewer, the way back by lists leaves registers empty

@@ -20,8 +20,8 @@ from equifl.sim import kernels, sixteen
 from equifl.sim.compiling import compiled
 from equifl.sim.kernels import RELU, X_SIZE, Y_SIZE, Y
 from equifl.sim.layout import Network
+from equifl.sim.llvm import LANES
 from equifl.sim.models import Shape
-from equifl.sim.sixteen import LANES
 
 PLACES = 255  # that a window may have; and the place of a slope that ReLU takes, which is none of them
 

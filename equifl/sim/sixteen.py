@@ -1,7 +1,6 @@
 """Sixteen samples in every instruction: the loops of the fast engine that matter, in LLVM's own language.
 
-LLVM makes of sixteen floats what the machine has: one register of AVX-512, two of AVX2, four of NEON. Left to itself,
-with plain loops over the sixteen, it does not keep sums in registers, which is most of the speed
+Left to itself, with plain loops over the sixteen, LLVM does not keep sums in registers, which is most of the speed
 (`docs/performance.md`). So each loop is written here and put into the functions of `equifl.sim.kernels` by numba. As
 many sums as there is room for: AVX2 has 16 registers, and AVX-512 has 32 of twice the length.
 
@@ -13,122 +12,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils, config
-from numba.extending import intrinsic
+from llvmlite import ir
 
-LANES = 16
+from equifl.sim.llvm import FLOAT, INT, INTS, LANES, REGISTER, WIDE, Code, constant, loop
 
-_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
-_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
-_CHOSEN = config.CPU_FEATURES  # type: ignore[attr-defined]  # by who set NUMBA_CPU_FEATURES
-WIDE = bool(binding.get_host_cpu_features().get("avx512f")) if _CHOSEN is None else "+avx512f" in _CHOSEN
-_REGISTER = ir.VectorType(_FLOAT, 16 if WIDE else 8)
 _SPOTS = {12: (2, 1), 6: (4, 1), 4: (4, 1), 2: (4, 1), 1: (4, 1)}  # for so many rows: at once, then those left over
-
-
-class _Code:
-    """Writes LLVM's instructions into the function that calls it."""
-
-    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self.builder = builder
-        arrays = zip(signature.args[:4], arguments[:4], strict=True)
-        self.arrays = [context.make_array(kind)(context, builder, value=value).data for kind, value in arrays]
-        self.numbers = cgutils.unpack_tuple(builder, arguments[4])
-
-    def loop(self, count: Any) -> AbstractContextManager[Any]:
-        return cgutils.for_range(self.builder, count)
-
-    def plus(self, *numbers: Any) -> Any:
-        return list(itertools.accumulate(numbers, self.builder.add))[-1]
-
-    def table(self, start: Any, index: Any) -> Any:
-        """An entry of the tables."""
-        found = self.builder.load(self.builder.gep(self.arrays[0], [self.plus(start, index)]))
-        return self.builder.sext(found, start.type)
-
-    def variable(self, kind: Any = _FLOATS) -> Any:
-        """What LLVM will keep in a register."""
-        return cgutils.alloca_once(self.builder, kind)
-
-    def at(self, array: Any, *places: Any, kind: Any = _FLOATS) -> Any:
-        """Where some numbers begin."""
-        return self.builder.bitcast(self.builder.gep(array, [self.plus(*places)]), kind.as_pointer())
-
-    def load(self, pointer: Any) -> Any:
-        return self.builder.load(pointer, align=4)
-
-    def store(self, value: Any, pointer: Any) -> None:
-        self.builder.store(value, pointer, align=4)
-
-    def same(self, number: Any, kind: Any = _FLOATS) -> Any:
-        """One number in all lanes."""
-        none = ir.Constant(kind, ir.Undefined)
-        first = self.builder.insert_element(none, number, ir.Constant(_INT, 0))
-        return self.builder.shuffle_vector(first, none, ir.Constant(_INTS, [0] * LANES))
-
-    def at_least(self, value: Any, least: Any) -> Any:
-        """The larger of both; a value that is no number stays so."""
-        return self.builder.select(self.builder.fcmp_ordered("<", value, least), least, value)
-
-    def nothing_yet(self, best: Any, which: Any) -> None:
-        """Before the first of `largest_yet`."""
-        self.builder.store(constant(-math.inf), best)
-        self.builder.store(constant(0, _INTS), which)
-
-    def largest_yet(self, value: Any, index: Any, best: Any, which: Any) -> None:
-        """Keep a value in the variables, and its index, if it is larger than what they have, or is no number."""
-        build = self.builder
-        larger = build.fcmp_ordered(">", value, build.load(best))
-        larger = build.or_(larger, build.fcmp_unordered("uno", value, value))  # which must not get lost
-        build.store(build.select(larger, value, build.load(best)), best)
-        build.store(build.select(larger, index, build.load(which)), which)
-
-    def add_product(self, a: Any, b: Any, total: Any) -> None:
-        """Add a * b to a variable, rounded once."""
-        fma = self._known(f"llvm.fma.v{a.type.count}f32", a.type, *[a.type] * 3)
-        self.builder.store(self.builder.call(fma, [a, b, self.builder.load(total)]), total)
-
-    def sum_of_lanes(self, value: Any) -> Any:
-        """In pairs, not one after another."""
-        add = self._known(f"llvm.vector.reduce.fadd.v{value.type.count}f32", _FLOAT, _FLOAT, value.type)
-        return self.builder.call(add, [ir.Constant(_FLOAT, 0.0), value], fastmath=("reassoc",))
-
-    def opaque(self, pointer: Any) -> Any:
-        """The same pointer, of which LLVM cannot know that: else it makes one of another, and each waits for that."""
-        return self.builder.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer], False)
-
-    def _known(self, name: str, result: Any, *arguments: Any) -> Any:
-        return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
-
-
-def constant(number: float, kind: Any = _FLOATS) -> Any:
-    """The same number in all lanes, known beforehand."""
-    return ir.Constant(kind, [number] * kind.count)
-
-
-def _loop(write: Callable[[_Code], None]) -> Any:
-    """What numba replaces by the instructions that `write` writes."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        write(_Code(context, builder, signature, arguments))
-        return context.get_dummy_value()
-
-    def typed(typing: Any, tables: Any, a: Any, b: Any, c: Any, numbers: Any) -> Any:
-        return types.void(tables, a, b, c, numbers), generate
-
-    return intrinsic(typed)
 
 
 class _Products:
     """Of some rows of weights with what is at some spots: the sum over terms of w[row, term] * x[spot + term]."""
 
-    def __init__(self, code: _Code, rows: int, x: Any) -> None:
+    def __init__(self, code: Code, rows: int, x: Any) -> None:
         self.code, self.x, self.w, build = code, x, code.arrays[3], code.builder
         (
             self.spots,
@@ -203,7 +99,7 @@ def products(rows: int, *, listed: bool = False) -> Any:
     If `listed`, every spot has a list of spots of x, each with a shift of the weights, and the sum is over these too.
     """
 
-    def write(code: _Code) -> None:
+    def write(code: Code) -> None:
         build, (_, y, x, _) = code.builder, code.arrays
         job = _Products(code, rows, x)
 
@@ -233,7 +129,7 @@ def products(rows: int, *, listed: bool = False) -> Any:
                 at_spots([code.plus(first, job.number(i)) for i in range(many)])
             done = code.plus(done, build.mul(blocks, job.number(many)))
 
-    return _loop(write)
+    return loop(write)
 
 
 def pooled_products(rows: int) -> Any:
@@ -242,10 +138,10 @@ def pooled_products(rows: int) -> Any:
     Here x is in the same array as y.
     """
 
-    def write(code: _Code) -> None:
+    def write(code: Code) -> None:
         build, (_, y, pick, _) = code.builder, code.arrays
         job, many = _Products(code, rows, y), 4 if WIDE else 1
-        best = [(code.variable(), code.variable(_INTS)) for _ in range(rows)]
+        best = [(code.variable(), code.variable(INTS)) for _ in range(rows)]
         with code.loop(job.spots) as window:
             for each in best:
                 code.nothing_yet(*each)
@@ -255,14 +151,14 @@ def pooled_products(rows: int) -> Any:
                 first = build.mul(window.index, job.number(4))
                 job.add(sums, [code.plus(first, place) for place in places], job.number(0))
                 for place, totals in zip(places, sums, strict=True):
-                    index = code.same(build.trunc(place, _INT), _INTS)
+                    index = code.same(build.trunc(place, INT), INTS)
                     for total, each in zip(totals, best, strict=True):
                         code.largest_yet(build.load(total), index, *each)
             for (value, which), place in zip(best, job.places(window.index), strict=True):
                 code.store(code.at_least(build.load(value), job.least), code.at(y, place))
-                code.store(build.load(which), code.at(pick, place, kind=_INTS))
+                code.store(build.load(which), code.at(pick, place, kind=INTS))
 
-    return _loop(write)
+    return loop(write)
 
 
 def correlations(rows: int, terms: int) -> Any:
@@ -272,31 +168,31 @@ def correlations(rows: int, terms: int) -> Any:
     terms 20 of AVX-512's 32 (and there would be room for more, but LLVM first loads all that it multiplies).
     """
 
-    def write(code: _Code) -> None:
+    def write(code: Code) -> None:
         build, (_, y, x, w) = code.builder, code.arrays
         spots, y_at, y_spots, y_rows, x_at, x_spots, x_terms, w_at, w_row = code.numbers
         row_at = [code.plus(y_at, code.table(y_rows, spots.type(row))) for row in range(rows)]
         term_at = [code.plus(x_at, code.table(x_terms, spots.type(term))) for term in range(terms)]
-        sums = {pair: code.variable(_REGISTER) for pair in itertools.product(range(rows), range(terms))}
+        sums = {pair: code.variable(REGISTER) for pair in itertools.product(range(rows), range(terms))}
         for total in sums.values():
-            build.store(constant(0.0, _REGISTER), total)
+            build.store(constant(0.0, REGISTER), total)
         with code.loop(spots) as spot:
             x_spot, y_spot = code.table(x_spots, spot.index), code.table(y_spots, spot.index)
-            for part in (spots.type(lane) for lane in range(0, LANES, _REGISTER.count)):
-                slopes = [code.load(code.at(y, at, y_spot, part, kind=_REGISTER)) for at in row_at]
+            for part in (spots.type(lane) for lane in range(0, LANES, REGISTER.count)):
+                slopes = [code.load(code.at(y, at, y_spot, part, kind=REGISTER)) for at in row_at]
                 for term, at in enumerate(term_at):
-                    value = code.load(code.at(x, at, x_spot, part, kind=_REGISTER))
+                    value = code.load(code.at(x, at, x_spot, part, kind=REGISTER))
                     for row, slope in enumerate(slopes):
                         code.add_product(slope, value, sums[row, term])
         for (row, term), total in sums.items():
             place = build.gep(w, [code.plus(w_at, build.mul(w_row, spots.type(row)), spots.type(term))])
             build.store(build.fadd(build.load(place), code.sum_of_lanes(build.load(total))), place)
 
-    return _loop(write)
+    return loop(write)
 
 
-@_loop
-def sums(code: _Code) -> None:
+@loop
+def sums(code: Code) -> None:
     """For every row: w[row] += sum over spots and lanes of y[spot + row]."""
     build, (_, y, w, _) = code.builder, code.arrays
     rows, spots, y_at, y_spots, y_rows, w_at = code.numbers
@@ -311,27 +207,27 @@ def sums(code: _Code) -> None:
         build.store(build.fadd(build.load(place), code.sum_of_lanes(build.load(total))), place)
 
 
-@_loop
-def largest(code: _Code) -> None:
+@loop
+def largest(code: Code) -> None:
     """For every spot: y = the largest of a window of x, and pick = which it is, the first of equals; then `relu`."""
     build, (_, y, pick, x) = code.builder, code.arrays
     spots, size, y_at, y_spots, x_at, x_spots, window, relu = code.numbers
     least = build.select(build.trunc(relu, ir.IntType(1)), constant(0.0), constant(-math.inf))
-    best, which = code.variable(), code.variable(_INTS)
+    best, which = code.variable(), code.variable(INTS)
     with code.loop(spots) as spot:
         x_spot = code.plus(x_at, code.table(x_spots, spot.index))
         code.nothing_yet(best, which)
         with code.loop(size) as place:
             value = code.load(code.at(x, x_spot, code.table(window, place.index)))
-            index = code.same(build.trunc(place.index, _INT), _INTS)
+            index = code.same(build.trunc(place.index, INT), INTS)
             code.largest_yet(value, index, best, which)
         at = code.plus(y_at, code.table(y_spots, spot.index))
         code.store(code.at_least(build.load(best), least), code.at(y, at))
-        code.store(build.load(which), code.at(pick, at, kind=_INTS))
+        code.store(build.load(which), code.at(pick, at, kind=INTS))
 
 
-@_loop
-def to_largest(code: _Code) -> None:
+@loop
+def to_largest(code: Code) -> None:
     """Backward: x += y where the window was largest; or x = y or 0, if `apart`: if no place is in two windows."""
     build, (_, y, pick, x) = code.builder, code.arrays
     spots, size, y_at, y_spots, x_at, x_spots, window, apart = code.numbers
@@ -339,10 +235,10 @@ def to_largest(code: _Code) -> None:
     with code.loop(spots) as spot:
         x_spot = code.plus(x_at, code.table(x_spots, spot.index))
         at = code.plus(y_at, code.table(y_spots, spot.index))
-        slope, which = code.load(code.at(y, at)), code.load(code.at(pick, at, kind=_INTS))
+        slope, which = code.load(code.at(y, at)), code.load(code.at(pick, at, kind=INTS))
         with code.loop(size) as place:
             target = code.at(x, x_spot, code.table(window, place.index))
-            index = code.same(build.trunc(place.index, _INT), _INTS)
+            index = code.same(build.trunc(place.index, INT), INTS)
             mine = build.select(build.icmp_signed("==", which, index), slope, constant(0.0))
             build.store(constant(0.0), there)
             with build.if_then(build.not_(apart)):
@@ -350,7 +246,7 @@ def to_largest(code: _Code) -> None:
             code.store(build.fadd(build.load(there), mine), target)
 
 
-_EIGHT = ir.VectorType(_FLOAT, 8)
+_EIGHT = ir.VectorType(FLOAT, 8)
 _PAIRS = ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
 _FOURS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
 _HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
@@ -360,7 +256,7 @@ def _transposed(build: Any, rows: list[Any]) -> list[Any]:
     """Eight vectors of eight; in three steps, of each of which a CPU does every part by one instruction."""
 
     def mixed(a: int, b: int, kinds: Any) -> list[Any]:
-        return [build.shuffle_vector(rows[a], rows[b], ir.Constant(ir.VectorType(_INT, 8), kind)) for kind in kinds]
+        return [build.shuffle_vector(rows[a], rows[b], ir.Constant(ir.VectorType(INT, 8), kind)) for kind in kinds]
 
     for apart, kinds in ((1, _PAIRS), (2, _FOURS), (4, _HALVES)):
         new: list[Any] = [None] * 8
@@ -373,7 +269,7 @@ def _transposed(build: Any, rows: list[Any]) -> list[Any]:
 def _turning(back: bool) -> Any:
     """Between rows of x and places of y, eight terms and eight lanes at a time."""
 
-    def write(code: _Code) -> None:
+    def write(code: Code) -> None:
         build, (_, y, x, tile) = code.builder, code.arrays
         eights, width, y_at, y_rows = code.numbers
         number = eights.type
@@ -389,7 +285,7 @@ def _turning(back: bool) -> Any:
                 for place, value in reversed(list(zip(target, values, strict=True))):
                     code.store(value, place)
 
-    return _loop(write)
+    return loop(write)
 
 
 turned = _turning(back=False)  # for every term, lane by lane: y[term] = x[tile[lane], term]

@@ -26,7 +26,7 @@ pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'e
 from llvmlite import binding
 
 from equifl.sim.fast import FastEngine
-from equifl.sim.sixteen import WIDE
+from equifl.sim.llvm import WIDE
 
 NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
 

@@ -15,7 +15,7 @@ pytest.importorskip("numba", reason="our loops need numba: pip install 'equifl[f
 
 import numba
 
-from equifl.sim import compiling, kernels, operations, sixteen
+from equifl.sim import client, compiling, kernels, llvm, operations, sixteen
 from equifl.sim.compiling import compiled
 from equifl.sim.operations import Operation
 
@@ -152,8 +152,8 @@ def test_the_type_is_that_of_the_images_whatever_is_usual() -> None:
 
 def test_what_is_compiled_is_compiled_again_when_a_file_of_its_changes() -> None:
     """Numba itself looks only at the file that a function is in."""
-    read = Path(sixteen.__file__).read_text() + Path(kernels.__file__).read_text()
-    for function in (operations._forward, operations._backward, kernels.work):
+    read = "".join(Path(str(module.__file__)).read_text() for module in (llvm, sixteen, kernels))
+    for function in (operations._forward, operations._backward, client.work):
         assert function.py_func.__qualname__.endswith(f"{zlib.crc32(read.encode()):08x}")
 
 
