@@ -1,13 +1,14 @@
 """Convolution and max-pooling by the fast engine's loops, as operations that PyTorch differentiates.
 
 They work on stacks of models: images (M, B, channels, H, W), with weights of its own for each of the M. What is kept
-for the way back from pooling is a byte for every number of the result: which place of its window was the largest.
+for the way back from pooling and ReLU is a byte for every number of the result: which place of its window was the
+largest, or that it was not above zero.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from equifl.sim import kernels, sixteen
 from equifl.sim.compiling import compiled
-from equifl.sim.kernels import RELU, X_SIZE, Y_SIZE, Y
+from equifl.sim.kernels import KIND, POOL, RELU, X_SIZE, Y_SIZE, Y
 from equifl.sim.layout import Network
 from equifl.sim.llvm import LANES
 from equifl.sim.models import Shape
@@ -28,7 +29,7 @@ PLACES = 255  # that a window may have; and the place of a slope that ReLU takes
 
 @dataclass(frozen=True)
 class Operation:
-    """What is done to images: a convolution, max-pooling, or both, and then ReLU if there is pooling before it."""
+    """What is done to images: a convolution, max-pooling, or both, and then ReLU if wanted."""
 
     kernel: tuple[int, ...] = ()  # out, in, height, width
     stride: tuple[int, ...] = (1, 1)
@@ -38,7 +39,22 @@ class Operation:
     relu: bool = False
 
     def __post_init__(self) -> None:
-        assert self.window or (self.kernel and not self.relu), self
+        assert self.window or self.kernel, self
+
+    def after(self, first: Operation) -> Operation | None:
+        """Both as one, if that is an operation too: pooling of a convolution, rectified before or after."""
+        if self.kernel or first.window:
+            return None
+        return replace(first, window=self.window, step=self.step, relu=first.relu or self.relu)
+
+    def shape(self, image: Shape) -> Shape:
+        """Of what comes out for images of this shape."""
+        channels, *size = image
+        for windows, steps, around in ((self.kernel[2:], self.stride, self.padding), (self.window, self.step, (0, 0))):
+            if windows:
+                sides = zip(size, windows, steps, around, strict=True)
+                size = [(side + 2 * border - window) // step + 1 for side, window, step, border in sides]
+        return (*self.kernel[:1], *size) if self.kernel else (channels, *size)
 
     def __call__(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """To images (M, B, in, H, W), with weight (M, out, in, height, width) and bias (M, out)."""
@@ -52,9 +68,9 @@ class Operation:
     def run(self, x: Tensor, weights: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
         """The result, and the places that were largest, if these are kept."""
         network = laid_out(self, tuple(x.shape[2:]))
-        y = x.new_empty(*x.shape[:2], *network.shape)
+        y = x.new_empty(*x.shape[:2], *self.shape(tuple(x.shape[2:])))
         tiles = len(x) * -(-x.shape[1] // LANES)
-        size = (tiles, network.layout[0][-1][Y_SIZE]) if keep and self.window else (0, 0)
+        size = (tiles, network.layout[0][-1][Y_SIZE]) if keep and (self.window or self.relu) else (0, 0)
         kept = torch.empty(size, dtype=torch.uint8)
         _forward(*_ready(network, x, weights), _rows(y), kept.numpy())
         return y, kept
@@ -166,7 +182,8 @@ def _forward(network, inputs, outputs, desk, x, apart, weights, y, kept):
             if len(kept):
                 values, which, places = acts[last[Y] :], pick[last[Y] :], kept[tiles]
                 for i in range(len(places)):
-                    places[i] = PLACES if last[RELU] and values[i] <= 0 else which[i]
+                    largest = which[i] if last[KIND] == POOL else 0
+                    places[i] = PLACES if last[RELU] and values[i] <= 0 else largest
             tiles += 1
             _next_tile(model * count + start, count - start, tile)
             _store(outputs, acts, y, tile)
@@ -192,9 +209,12 @@ def _backward(network, inputs, outputs, desk, x, apart, weights, kept, slope, to
                 for i in range(last[Y], last[Y] + last[Y_SIZE], LANES):
                     slopes[i + filled : i + LANES] = 0
             if len(kept):
-                which, places = pick[last[Y] :], kept[tiles]
+                which, down, places = pick[last[Y] :], slopes[last[Y] :], kept[tiles]
                 for i in range(len(places)):
-                    which[i] = places[i]
+                    if last[KIND] == POOL:
+                        which[i] = places[i]
+                    elif places[i] == PLACES:
+                        down[i] = 0
             tiles += 1
             if len(where):
                 _next_tile(model * apart + start, count - start, tile)

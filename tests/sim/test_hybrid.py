@@ -13,10 +13,11 @@ pytest.importorskip("numba", reason="our loops need numba: pip install 'equifl[f
 
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.engines import choose_engine
-from equifl.sim.hybrid import _Ours, hybrid
+from equifl.sim.hybrid import FEW, _Ours, hybrid
 from equifl.sim.models import lenet
+from equifl.sim.operations import Operation
 from equifl.sim.reference import Reference
-from equifl.sim.stacked import StackedModel
+from equifl.sim.stacked import StackedModel, mapped
 from tests.sim.test_engine import made_up
 
 IMAGE = (1, 8, 8)
@@ -77,7 +78,7 @@ class Wide(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.last = nn.Conv2d(1, 250, 3), nn.Linear(250, 10)
+        self.one, self.last = nn.Conv2d(1, 1000, 3), nn.Linear(1000, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.last(functional.gelu(self.one(x)).mean((2, 3)))
@@ -129,7 +130,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and hybrid, or wh
         "hybrid",
     ),
     "GELU and tanh": (Net, "hybrid"),
-    "many channels": (lambda: Net(wide=16), "hybrid"),
+    "many channels": (lambda: Net(wide=FEW), "hybrid"),
     "rarer convolutions": (Grouped, "hybrid"),
     "channels last": (lambda: Net(lambda x: x.contiguous(memory_format=torch.channels_last)), "hybrid"),
     "no map of it": (Looks, "hybrid"),
@@ -142,7 +143,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and hybrid, or wh
     ),
     "many channels alone": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 8, 1, groups=1, dilation=2), nn.GELU(), nn.Conv2d(8, 1, 8), nn.Flatten(), nn.Linear(1, 10)
+            nn.Conv2d(1, FEW, 1, dilation=2), nn.GELU(), nn.Conv2d(FEW, 1, 8), nn.Flatten(), nn.Linear(1, 10)
         ),
         "has no plain",
     ),
@@ -185,13 +186,159 @@ def test_all_copies_go_together_where_every_convolution_is_ours(monkeypatch: pyt
         return vmap(function)
 
     monkeypatch.setattr("equifl.sim.stacked.vmap", noted)
-    for module, together in ((Net(), True), (Net(wide=16), False), (Looks(), False), (Wide(), False)):
+    for module, together in ((Net(), True), (Net(wide=FEW), False), (Looks(), False), (Wide(), False)):
         model, _ = hybrid(StackedModel.of(module, IMAGE), IMAGE)
         assert model is not None
         maps.clear()
         weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(3, 1)
         model.forward(weights, torch.zeros(3, 2, *IMAGE))
         assert bool(maps) == together
+
+
+CONVOLVED, POOLED = ("convolution",), ("convolution", "pooling")
+
+
+class Written(nn.Module):
+    """A convolution, and what is `written` after it; then a linear layer."""
+
+    def __init__(self, written: Callable[[nn.Conv2d, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv, self.last, self.written = nn.Conv2d(1, 4, 3), nn.LazyLinear(10), written
+        self(torch.zeros(1, *IMAGE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = torch.tanh(self.last(self.written(self.conv, x).flatten(1)))
+        return logits
+
+
+def in_one_line(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    return functional.max_pool2d(functional.relu(conv(x)), 2)
+
+
+def line_by_line(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    x = conv(x)
+    x = x.relu()
+    x = torch.max_pool2d(x, 2)
+    return x  # noqa: RET504
+
+
+def the_other_way_round(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    return torch.relu(functional.max_pool2d(conv(x), 2))
+
+
+def in_place(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    functional.relu(y, inplace=True)
+    return functional.max_pool2d(y, 2)
+
+
+def as_modules(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    found: Tensor = nn.Sequential(conv, nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.ReLU())(x)
+    return found
+
+
+def without_pooling(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    return functional.relu(conv(x))
+
+
+def wanted_again(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    z = torch.relu(y)
+    return functional.max_pool2d(z, 2) + functional.avg_pool2d(y, 2)
+
+
+def wanted_later(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = torch.relu(conv(x))
+    z = functional.max_pool2d(y, 2)
+    if not torch.is_grad_enabled():  # else PyTorch refuses to change what slopes need
+        x.zero_()
+    return z + functional.avg_pool2d(y, 2)
+
+
+def looked_at(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    size = y.shape[2] // 3
+    return functional.max_pool2d(torch.relu(y), size)
+
+
+def without_slopes(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = conv(x)
+    return functional.max_pool2d(torch.relu(y), 2) + conv(x)[..., :3, :3]
+
+
+def changed(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    y += 1
+    y[:, 0] = 0
+    return functional.max_pool2d(y, 2)
+
+
+def hooked(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    hook = conv.register_forward_hook(lambda module, given, y: 2 * y)
+    y = functional.max_pool2d(conv(x).relu(), 2)
+    hook.remove()
+    return y
+
+
+def twice_pooled(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    return functional.max_pool2d(functional.max_pool2d(conv(x), 2, 1), 2)
+
+
+def by_another_way(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    return (
+        functional.max_pool2d(conv(x), 2, return_indices=True)[0]
+        + functional.max_pool2d(conv(x), 3, padding=1)[:, :, 1:, 1:].mean()
+    )
+
+
+WRITTEN: dict[Callable[[nn.Conv2d, Tensor], Tensor], list[tuple[str, ...]]] = {  # and what our loops do of it
+    in_one_line: [(*POOLED, "relu")],
+    line_by_line: [(*POOLED, "relu")],
+    the_other_way_round: [(*POOLED, "relu")],
+    in_place: [(*POOLED, "relu")],
+    as_modules: [(*POOLED, "relu")],
+    without_pooling: [(*CONVOLVED, "relu")],
+    wanted_again: [CONVOLVED, (*CONVOLVED, "relu"), ("pooling",)],
+    wanted_later: [(*CONVOLVED, "relu"), (*POOLED, "relu")],
+    looked_at: [CONVOLVED, ("pooling",)],
+    without_slopes: [CONVOLVED, ("pooling",), CONVOLVED],
+    changed: [CONVOLVED, ("pooling",)],
+    hooked: [CONVOLVED, ("pooling",)],
+    twice_pooled: [POOLED, ("pooling",)],
+    by_another_way: [CONVOLVED, CONVOLVED],
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+def test_pooling_and_relu_become_part_of_a_convolution_if_nobody_can_tell(
+    written: Callable[[nn.Conv2d, Tensor], Tensor], together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    module = Written(written)
+    done: list[tuple[str, ...]] = []
+    run = Operation.run
+
+    def noted(operation: Operation, x: Tensor, weights: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
+        parts = {"convolution": operation.kernel, "pooling": operation.window, "relu": operation.relu}
+        done.append(tuple(name for name, part in parts.items() if part))
+        return run(operation, x, weights, keep=keep)
+
+    monkeypatch.setattr(Operation, "run", noted)
+    ours = mapped(module, together=together, within=lambda: _Ours(together=together, seen=set()))
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(2, 1).requires_grad_(True)
+    inputs = torch.randn(2, 5, *IMAGE)
+    found = ours(weights, inputs)
+    assert done == WRITTEN[written] * (1 if together else 2)
+    (slopes,) = torch.autograd.grad(found.square().sum(), weights)
+    for x, logits, slope in zip(inputs, found, slopes, strict=True):
+        expected = module(x.clone())
+        torch.testing.assert_close(logits, expected)
+        grads = torch.autograd.grad(expected.square().sum(), list(module.parameters()))
+        torch.testing.assert_close(slope, torch.cat([part.flatten() for part in grads]), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(weights, inputs), found)
 
 
 def test_what_pytorch_refuses_it_still_refuses() -> None:

@@ -24,6 +24,7 @@ OPERATIONS = {
     "LeNet's first": (LENET, (12, 12)),
     "LeNet's second": (replace(LENET, kernel=(16, 6, 5, 5)), (8, 8)),
     "a convolution": (Operation((4, 3, 3, 3)), (7, 6)),
+    "a convolution, rectified": (Operation((4, 3, 3, 3), padding=(1, 1), relu=True), (7, 6)),
     "one of all images": (Operation((3, 2, 4, 5)), (4, 5)),
     "one pixel wide": (Operation((5, 7, 1, 1)), (3, 4)),
     "strides and padding": (Operation((3, 2, 3, 2), (2, 1), (1, 2)), (9, 8)),
@@ -192,19 +193,16 @@ def test_of_equals_the_first_has_the_slope() -> None:
     assert slope.flatten().tolist() == [1, 0, 0, 0]
 
 
-def test_a_border_is_zero_whatever_was_there_before() -> None:
-    """The arrays to work on are the thread's, for all operations."""
-    padded, size = OPERATIONS["padding, then pooling"]
-    given = [tensor.float() for tensor in made_up(padded, size, 2, 5)]
-    before = results(padded, given, [True] * 3)
-    for name in OPERATIONS:
-        operation, other = OPERATIONS[name]
-        results(
-            operation,
-            [1e3 * tensor.float() for tensor in made_up(operation, other, 1, 3)],
-            [True] * (3 if operation.kernel else 1),
-        )
-        assert all(map(torch.equal, results(padded, given, [True] * 3), before)), name
+@pytest.mark.parametrize("name", ["padding, then pooling", "a convolution, rectified"])
+def test_it_does_not_matter_what_was_there_before(name: str) -> None:
+    """The arrays to work on are the thread's, for all operations: borders are zero, and places are its own."""
+    operation, size = OPERATIONS[name]
+    given = [tensor.float() for tensor in made_up(operation, size, 2, 5)]
+    before = results(operation, given, [True] * 3)
+    for other, (another, its_size) in OPERATIONS.items():
+        its_own = [1e3 * tensor.float() for tensor in made_up(another, its_size, 1, 3)]
+        results(another, its_own, [True] * len(its_own))
+        assert all(map(torch.equal, results(operation, given, [True] * 3), before)), other
 
 
 def test_threads_do_not_meet() -> None:
