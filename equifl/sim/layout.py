@@ -25,7 +25,6 @@ class Network:
 
     Attributes:
         layout: what the kernels read: the plan, its tables, and where each of the module's weights goes.
-        shape: of what comes out, (channels, height, width).
         inputs: where each number of what goes in lies.
         outputs: and of what comes out.
         sizes: how many numbers, and how many weights, there is to be room for.
@@ -54,7 +53,7 @@ class Network:
             stage |= tiles if stage[kernels.KIND] == kernels.LINEAR else {}
             row[list(stage)] = list(stage.values())
         self.layout = plan, np.concatenate(self._tables).astype(np.int32), np.concatenate([_NONE, *self._where])
-        self.shape, self.sizes = self._places.shape, (self._numbers, self._weights)
+        self.sizes = self._numbers, self._weights
         self.inputs, self.outputs = self._tables[0], (self._at + self._places).ravel().astype(np.int32)
         self._tables.clear()  # there is a copy of them, end to end
 

@@ -42,10 +42,8 @@ class Operation:
         assert self.window or self.kernel, self
 
     def after(self, first: Operation) -> Operation | None:
-        """Both as one, if that is an operation too: pooling of a convolution, rectified before or after."""
-        if self.kernel or first.window:
-            return None
-        return replace(first, window=self.window, step=self.step, relu=first.relu or self.relu)
+        """Both as one, if this is pooling and the first a convolution, rectified or not."""
+        return None if self.kernel or first.window else replace(first, window=self.window, step=self.step)
 
     def shape(self, image: Shape) -> Shape:
         """Of what comes out for images of this shape."""

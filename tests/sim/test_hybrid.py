@@ -1,6 +1,7 @@
 """Modules with our loops in them do what they do without."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ pytest.importorskip("numba", reason="our loops need numba: pip install 'equifl[f
 
 from equifl.sim.engine import Engine, Sgd
 from equifl.sim.engines import choose_engine
-from equifl.sim.hybrid import FEW, _Ours, hybrid
+from equifl.sim.hybrid import _steps, hybrid
+from equifl.sim.intercepted import FEW, OurLoops
 from equifl.sim.models import lenet
 from equifl.sim.operations import Operation
 from equifl.sim.reference import Reference
@@ -232,6 +234,18 @@ def in_place(conv: nn.Conv2d, x: Tensor) -> Tensor:
     return functional.max_pool2d(y, 2)
 
 
+def in_place_by_method(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    y.relu_()
+    return functional.max_pool2d(y, 2)
+
+
+def in_place_by_function(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = functional.max_pool2d(conv(x), 2)
+    torch.relu_(y)
+    return y
+
+
 def as_modules(conv: nn.Conv2d, x: Tensor) -> Tensor:
     found: Tensor = nn.Sequential(conv, nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.ReLU())(x)
     return found
@@ -252,6 +266,19 @@ def wanted_later(conv: nn.Conv2d, x: Tensor) -> Tensor:
     z = functional.max_pool2d(y, 2)
     if not torch.is_grad_enabled():  # else PyTorch refuses to change what slopes need
         x.zero_()
+    return z + functional.avg_pool2d(y, 2)
+
+
+def kept_aside(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    z = functional.max_pool2d(torch.relu(y), 2)
+    return z + functional.avg_pool2d(y, 2)
+
+
+def changed_after(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    z = functional.max_pool2d(y, 2)
+    z.relu_()
     return z + functional.avg_pool2d(y, 2)
 
 
@@ -297,10 +324,14 @@ WRITTEN: dict[Callable[[nn.Conv2d, Tensor], Tensor], list[tuple[str, ...]]] = { 
     line_by_line: [(*POOLED, "relu")],
     the_other_way_round: [(*POOLED, "relu")],
     in_place: [(*POOLED, "relu")],
+    in_place_by_method: [(*POOLED, "relu")],
+    in_place_by_function: [(*POOLED, "relu")],
     as_modules: [(*POOLED, "relu")],
     without_pooling: [(*CONVOLVED, "relu")],
-    wanted_again: [CONVOLVED, (*CONVOLVED, "relu"), ("pooling",)],
-    wanted_later: [(*CONVOLVED, "relu"), (*POOLED, "relu")],
+    wanted_again: [CONVOLVED, ("pooling",)],
+    wanted_later: [(*CONVOLVED, "relu"), ("pooling",)],
+    kept_aside: [CONVOLVED, ("pooling",)],
+    changed_after: [CONVOLVED, ("pooling",)],
     looked_at: [CONVOLVED, ("pooling",)],
     without_slopes: [CONVOLVED, ("pooling",), CONVOLVED],
     changed: [CONVOLVED, ("pooling",)],
@@ -326,7 +357,7 @@ def test_pooling_and_relu_become_part_of_a_convolution_if_nobody_can_tell(
         return run(operation, x, weights, keep=keep)
 
     monkeypatch.setattr(Operation, "run", noted)
-    ours = mapped(module, together=together, within=lambda: _Ours(together=together, seen=set()))
+    ours = mapped(module, together=together, within=lambda: OurLoops(together=together, seen=set()))
     weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(2, 1).requires_grad_(True)
     inputs = torch.randn(2, 5, *IMAGE)
     found = ours(weights, inputs)
@@ -341,6 +372,79 @@ def test_pooling_and_relu_become_part_of_a_convolution_if_nobody_can_tell(
         torch.testing.assert_close(ours(weights, inputs), found)
 
 
+def test_relu_becomes_part_of_a_convolution_of_a_chain_too() -> None:
+    steps = _steps([nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten()])
+    assert [getattr(step, "relu", None) for step in steps] == [True, True, None]
+
+
+def clipped(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    z = functional.max_pool2d(torch.relu(y), 2)
+    if y.requires_grad:
+        y.register_hook(lambda slope: slope.clamp(-0.2, 0.2))  # of y, when there is something after it
+    return z
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * slope
+
+
+def squared(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y: Tensor = Squared.apply(conv(x))  # type: ignore[no-untyped-call]
+    return y
+
+
+def looked_at_elsewhere(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    y = conv(x)
+    with torch.inference_mode():
+        x.mean()
+    return torch.relu(y)
+
+
+@pytest.mark.parametrize("written", [clipped, squared, looked_at_elsewhere])
+def test_what_cannot_wait_does_not(written: Callable[[nn.Conv2d, Tensor], Tensor]) -> None:
+    """PyTorch does not say when it begins a function of somebody's own, or turns slopes off for inference."""
+    torch.manual_seed(0)
+    module = Written(written)
+    model, _ = hybrid(StackedModel.of(module, IMAGE), IMAGE)
+    assert model is not None
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach()[None].requires_grad_(True)
+    x = 5 * torch.randn(17, *IMAGE)
+    expected, found = module(x), model.forward(weights, x[None])[0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    (slopes,) = torch.autograd.grad(found.square().sum(), weights)
+    grads = torch.autograd.grad(expected.square().sum(), list(module.parameters()))
+    torch.testing.assert_close(slopes[0], torch.cat([part.flatten() for part in grads]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("written", [squared, looked_at_elsewhere])
+def test_where_it_has_waited_too_long_that_is_an_error(written: Callable[[nn.Conv2d, Tensor], Tensor]) -> None:
+    """And not other slopes, should a module do so only now and then."""
+    module = Written(written)
+    forward = mapped(module, together=False, within=lambda: OurLoops(together=False, seen=set()))
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach()[None].requires_grad_(True)
+    with pytest.raises(RuntimeError, match="where there are no slopes"):
+        forward(weights, torch.zeros(1, 4, *IMAGE))
+
+
+def test_what_a_module_keeps_is_of_the_weights_it_had_then() -> None:
+    conv, x, kept = nn.Conv2d(1, 2, 3), torch.randn(2, *IMAGE), []
+    with torch.no_grad():
+        with OurLoops(together=False, seen=set()):
+            kept.append(conv(x))
+        expected = conv(x)
+        conv.weight.mul_(2)
+        torch.testing.assert_close(kept[0] + 0, expected)
+
+
 def test_what_pytorch_refuses_it_still_refuses() -> None:
     module = Net()
     model, _ = hybrid(StackedModel.of(module, IMAGE), IMAGE)
@@ -348,9 +452,17 @@ def test_what_pytorch_refuses_it_still_refuses() -> None:
     weights = nn.utils.parameters_to_vector(module.parameters()).detach()[None]
     with pytest.raises(RuntimeError, match="Kernel size"):
         model.forward(weights, torch.zeros(1, 2, 1, 2, 2))
+    for size in (0, -1, (2, 2, 2)):
+        with (
+            OurLoops(together=False, seen=set()),
+            pytest.raises(RuntimeError, match=r"max_pool2d|kernel_size|greater"),
+        ):
+            functional.max_pool2d(torch.zeros(1, 1, 8, 8), size, 1)
+        with OurLoops(together=False, seen=set()), pytest.raises(RuntimeError, match="stride"):
+            functional.conv2d(torch.zeros(1, 1, 8, 8), torch.zeros(1, 1, 3, 3), stride=size)
     weight = torch.zeros(2, 1, 3, 3)
     for channels, biases in ((2, 2), (1, 1)):
-        with _Ours(together=False, seen=set()), pytest.raises(RuntimeError, match=r"channels|bias"):
+        with OurLoops(together=False, seen=set()), pytest.raises(RuntimeError, match=r"channels|bias"):
             functional.conv2d(torch.zeros(1, channels, 5, 5), weight, torch.zeros(biases))
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
+from torch.utils.checkpoint import checkpoint
 
 from equifl.sim.engine import Sgd
 from equifl.sim.engines import choose_engine
@@ -53,8 +54,9 @@ def test_layer_by_layer_is_what_vmap_does_is_what_each_does_alone(module: nn.Seq
         nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"),
         nn.Conv2d(2, 4, 3, bias=False),
         nn.Linear(4, 2, bias=False),
-        nn.GELU(),
-        nn.Flatten(2),
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.GELU()),
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(2)),
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh()).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
     ],
 )
 def test_layers_that_we_do_not_stack_go_through_vmap(layer: nn.Module) -> None:
@@ -62,8 +64,7 @@ def test_layers_that_we_do_not_stack_go_through_vmap(layer: nn.Module) -> None:
     model = StackedModel.of(layer, shape)
     weights, inputs = torch.randn(3, model.parameters), torch.randn(3, 5, *shape)
     for row, x, found in zip(weights, inputs, model.forward(weights, inputs), strict=True):
-        if model.parameters:
-            nn.utils.vector_to_parameters(row.clone(), layer.parameters())
+        nn.utils.vector_to_parameters(row.clone(), layer.parameters())
         torch.testing.assert_close(found, layer(x), rtol=1e-4, atol=1e-5)
 
 
@@ -115,10 +116,46 @@ def test_a_weight_that_is_made_of_others_is_made_for_each_copy() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
-def test_the_old_weight_norm_which_cannot_be_copied_is_not_taken_for_a_plain_layer() -> None:
-    model = StackedModel.of(nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))), (4,))
-    with pytest.raises(RuntimeError, match="weight_norm"):
-        model.forward(torch.zeros(2, 18), torch.zeros(2, 5, 4))
+def test_the_old_weight_norm_which_cannot_be_copied_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.model: .* the model fails .*weight_norm"):
+        StackedModel.of(nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))), (4,))
+
+
+class Rematerialised(nn.Module):
+    """Part of it is computed again on the way back, with the weights that are in the module then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = checkpoint(lambda x: torch.tanh(self.first(x)), x, use_reentrant=False)
+        logits: Tensor = self.last(hidden)
+        return logits
+
+
+def test_a_module_whose_slopes_depend_on_weights_of_its_own_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.model: .* the model (gives other slopes|fails)"):
+        StackedModel.of(Rematerialised(), (4,))
+
+
+class Looks(nn.Module):
+    """It asks a number of what it computes, which PyTorch's map cannot do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(x) * (2.0 if float(x.sum()) > 1e9 else 1.0)
+        return logits
+
+
+def test_what_cannot_be_mapped_goes_one_after_another() -> None:
+    module, inputs = Looks(), torch.randn(2, 5, 4)
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach().repeat(2, 1)
+    found = StackedModel.of(module, (4,)).forward(weights, inputs)
+    torch.testing.assert_close(found, torch.stack([module(x) for x in inputs]))
 
 
 IMAGE = (1, 8, 8)
