@@ -165,6 +165,7 @@ def test_a_configuration_may_ask_for_tf32() -> None:
     assert plain == pytest.approx(rough, rel=0.02)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize(
     "settings",
     [
