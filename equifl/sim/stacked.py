@@ -57,7 +57,10 @@ class StackedModel:
             why = difference(module, forward, shape)
             if not why:
                 return cls(forward, module, parameters)
-        raise ValueError(f"train.model: with weights that are given to it, the model {why}")
+        raise ValueError(
+            f"train.model: with other weights put into it for a while, the model {why}; torch.utils.checkpoint, for "
+            "example, would go back with weights of its own"
+        )
 
 
 def _pool_first(layers: Iterable[nn.Module]) -> list[nn.Module]:
