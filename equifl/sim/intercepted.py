@@ -128,9 +128,7 @@ class _PutOff(Tensor):
 
     ours: OurLoops
     call: Call
-    made_of: list[
-        tuple[ReferenceType[_PutOff] | None, Callable[[Tensor], Tensor]]
-    ]  # with what was done to it, in turn
+    made_of: list[tuple[ReferenceType[_PutOff] | None, Callable[[Tensor], Tensor]]]  # and what was done to it, in turn
     with_slopes: bool
     done: Tensor | None
 

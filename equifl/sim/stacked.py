@@ -39,7 +39,7 @@ class StackedModel:
 
     @classmethod
     def of(cls, module: nn.Module, shape: Shape) -> StackedModel:
-        """Layer by layer where every layer is one we know how to stack, else by `torch.func.vmap`.
+        """Layer by layer where every layer is one we know how to stack, else by `mapped`, if that does as it does.
 
         Args:
             module: the architecture; its own weights do not matter.
