@@ -1,12 +1,15 @@
 """equifl: which clients train next in federated learning, so that the model serves everybody evenly."""
 
+from equifl.objectives import explain
 from equifl.selectors import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.signals import Signals
+from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CountSketch",
     "DivFL",
     "PowerOfChoice",
     "Rota",
@@ -16,4 +19,5 @@ __all__ = [
     "SubTrunc",
     "Uniform",
     "UnionFL",
+    "explain",
 ]

@@ -110,6 +110,30 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def number(field: str, value: object, allowed: str, ok: Callable[[float], bool]) -> None:
+    """Refuse what is not a number, or not one that is allowed.
+
+    >>> number("lam", "0.5", "0 or more", lambda lam: lam >= 0)
+    Traceback (most recent call last):
+    ValueError: lam: '0.5' is not allowed; allowed: a number, 0 or more
+    """
+    require(field, value, is_number(value), f"a number, {allowed}")
+    require(field, value, ok(value), allowed)  # type: ignore[arg-type]
+
+
+def generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    """The generator itself, or a new one from a seed; None = a seed from the operating system.
+
+    >>> generator(0).integers(10) == np.random.default_rng(0).integers(10)
+    np.True_
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    seed = isinstance(rng, int | np.integer) and not isinstance(rng, bool)
+    require("rng", rng, rng is None or (seed and rng >= 0), "a numpy.random.Generator, a seed of 0 or more, or None")
+    return np.random.default_rng(rng)
+
+
 def _shortly(values: NDArray[Any]) -> str:
     """Enough of an array to recognise it, on one line."""
     few = ", ".join(str(value) for value in values.ravel()[:3].tolist())

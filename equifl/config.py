@@ -104,6 +104,7 @@ class Server:
 
     `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
     `average_last`: the mean of so many last global models is what is evaluated; 1 = the last one.
+    `catch_up`: turns that a client who was away may be behind the others when it is back; None = 1 (`SignalStore`).
     `guard`: losses and sizes that nobody can believe are lowered before a selector sees them (`equifl.guard`).
     """
 
@@ -111,12 +112,14 @@ class Server:
     q: float = 1.0
     lr: float = 1.0
     average_last: int = 1
+    catch_up: int | None = None
     guard: bool = False
 
     def __post_init__(self) -> None:
         require("server.q", self.q, 0 <= self.q < math.inf, "0 or more")
         require("server.lr", self.lr, 0 < self.lr < math.inf, "above 0")
         require("server.average_last", self.average_last, self.average_last >= 1, "1 or more")
+        require("server.catch_up", self.catch_up, self.catch_up is None or self.catch_up >= 0, "0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +142,7 @@ class Availability:
 class Config:
     """One experiment: every selector with every seed.
 
+    `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
     `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
@@ -152,7 +156,7 @@ class Config:
 
     rounds: int = 60
     clients: int = 30
-    per_round: int = 5
+    per_round: int | tuple[int, ...] = 5
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     signal: Literal["update", "gradient"] = "update"
     signal_examples: int | None = None
@@ -167,11 +171,11 @@ class Config:
     selectors: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: dict(v) for k, v in _SIX.items()})
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "clients", "per_round", "evaluate_every"):
+        for name in ("rounds", "clients", "evaluate_every"):
             require(name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
-        require(
-            "per_round", self.per_round, self.per_round <= self.clients, f"at most clients, which is {self.clients}"
-        )
+        each = self.per_round if isinstance(self.per_round, tuple) else (self.per_round,)
+        require("per_round", self.per_round, len(each) > 0 and min(each) >= 1, "1 or more")
+        require("per_round", self.per_round, max(each) <= self.clients, f"at most clients, which is {self.clients}")
         seeds_ok = len(self.seeds) > 0 and len(set(self.seeds)) == len(self.seeds) and min(self.seeds) >= 0
         require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
         examples = self.signal_examples
@@ -181,10 +185,20 @@ class Config:
         require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
         for name, options in self.selectors.items():
             candidates = getattr(make_selector(name, options), "candidates", None)
-            enough = not isinstance(candidates, int) or candidates >= self.per_round
-            require(
-                f"selectors.{name}.candidates", candidates, enough, f"at least per_round, which is {self.per_round}"
-            )
+            enough = not isinstance(candidates, int) or candidates >= self.largest_cohort
+            allowed = f"at least per_round, which is {self.largest_cohort}"
+            require(f"selectors.{name}.candidates", candidates, enough, allowed)
+
+    def cohort_size(self, round: int) -> int:
+        """K_t: how many clients are selected in a round, counted from 0."""
+        return (
+            self.per_round if isinstance(self.per_round, int) else self.per_round[min(round, len(self.per_round) - 1)]
+        )
+
+    @property
+    def largest_cohort(self) -> int:
+        """The most clients that any round selects."""
+        return self.per_round if isinstance(self.per_round, int) else max(self.per_round)
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Config:

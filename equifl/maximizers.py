@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from equifl.checks import integer, integers
+from equifl.checks import generator, integer, integers
 from equifl.objectives import SetFunction, State
 from equifl.signals import Bools, Floats, Ints
 
@@ -85,7 +85,12 @@ def _renew(function: SetFunction, state: object, left: Ints, bounds: Floats, fre
 
 
 def stochastic_greedy(
-    function: SetFunction, k: int, *, sample: int, rng: np.random.Generator, candidates: Ints | None = None
+    function: SetFunction,
+    k: int,
+    *,
+    sample: int,
+    rng: np.random.Generator | int | None,
+    candidates: Ints | None = None,
 ) -> Ints:
     """At each step the best of `sample` candidates drawn afresh from those not chosen (eq. 17).
 
@@ -96,6 +101,7 @@ def stochastic_greedy(
     [1, 2, 0]
     """
     sample = integer("sample", sample, least=1)
+    random = generator(rng)
     left = _sorted(function, candidates).copy()
     state = function.init()
     chosen: list[int] = []
@@ -104,7 +110,7 @@ def stochastic_greedy(
     for step, size in enumerate(sizes):
         if not draws:
             ahead = sizes[step : step + _AHEAD]
-            draws.extend(rng.choice(now, min(sample, now), replace=False, shuffle=False) for now in ahead)
+            draws.extend(random.choice(now, min(sample, now), replace=False, shuffle=False) for now in ahead)
         function.foresee(left[drawn] for drawn in draws)
         drawn = draws.popleft()
         drawn = drawn[np.argsort(left[drawn])]
@@ -115,7 +121,9 @@ def stochastic_greedy(
     return np.array(chosen, np.int64)
 
 
-def random_greedy(function: SetFunction, k: int, *, rng: np.random.Generator, candidates: Ints | None = None) -> Ints:
+def random_greedy(
+    function: SetFunction, k: int, *, rng: np.random.Generator | int | None, candidates: Ints | None = None
+) -> Ints:
     """At each step one at random of the k largest gains (Buchbinder, Feldman, Naor, Schwartz 2014).
 
     For a function that is not monotone it has the guarantee that greedy lacks: in expectation at least 1/e of the
@@ -126,14 +134,14 @@ def random_greedy(function: SetFunction, k: int, *, rng: np.random.Generator, ca
     >>> 1 in random_greedy(Modular([1.0, -3.0, 2.0]), 3, rng=np.random.default_rng(0))
     False
     """
-    k = integer("k", k, least=0)
+    k, random = integer("k", k, least=0), generator(rng)
     left = _sorted(function, candidates)
     state = function.init()
     chosen: list[int] = []
     for _ in range(k):
         gains = _gains(function, state, left)
         best = np.argsort(-gains, kind="stable")[:k]
-        drawn = int(rng.integers(k))
+        drawn = int(random.integers(k))
         if drawn < len(best) and gains[best[drawn]] > 0:
             chosen.append(int(left[best[drawn]]))
             state = function.update(state, chosen[-1])

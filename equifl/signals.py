@@ -31,6 +31,11 @@ class Signals:
         updates: (N, d) gradient, local update or a sketch of it; a row of nan = never heard.
         last_selected: (N,) round of the last selection, before `round`; -1 = never (the default).
         times_selected: (N,) how often selected so far (default 0).
+        missed_turns: (N,) turns that count as had where clients take turns, because they passed while a client was
+            away or before it joined (default 0; a `SignalStore` counts them).
+        joined: (N,) the round before which a client was first registered; 0 = there from the start (the default).
+        history: (M, 2) every selection so far as (round, client), for selectors that look further back than
+            `last_selected`; None = not kept.
         sizes: (N,) training examples, above 0 (default 1).
         available: (N,) who can be asked now (default everyone).
         round: the round to select for, from 0.
@@ -46,6 +51,9 @@ class Signals:
     updates: Floats | None = None
     last_selected: Ints = _DEFAULT
     times_selected: Ints = _DEFAULT
+    missed_turns: Ints = _DEFAULT
+    joined: Ints = _DEFAULT
+    history: Ints | None = None
     sizes: Floats = _DEFAULT
     available: Bools = _DEFAULT
     round: int = 0
@@ -59,7 +67,10 @@ class Signals:
             "losses": check_losses(n, self.losses),
             "updates": None if self.updates is None else check_updates(n, self.updates),
             "last_selected": check_last_selected(n, self.last_selected, now),
-            "times_selected": check_times_selected(n, self.times_selected),
+            "times_selected": check_counts("times_selected", n, self.times_selected),
+            "missed_turns": check_counts("missed_turns", n, self.missed_turns),
+            "joined": check_joined(n, self.joined, now),
+            "history": None if self.history is None else check_history(n, self.history, now),
             "sizes": check_sizes(n, self.sizes),
             "available": check_available(n, self.available),
         }
@@ -83,6 +94,11 @@ class Signals:
     def n(self) -> int:
         """N, the number of clients."""
         return len(self.losses)
+
+    @property
+    def turns(self) -> Ints:
+        """(N,) how far each client is where clients take turns: selections, and missed turns that count as had."""
+        return self.times_selected + self.missed_turns
 
     @cached_property
     def knows_loss(self) -> Bools:
@@ -149,13 +165,35 @@ def check_last_selected(n: int, values: ArrayLike | None, now: int) -> Ints:
     return last
 
 
-def check_times_selected(n: int, values: ArrayLike | None) -> Ints:
-    """Counts."""
+def check_counts(field: str, n: int, values: ArrayLike | None) -> Ints:
+    """Counts of 0 or more."""
     if values is None:
         return np.zeros(n, np.int64)
-    times = shaped("times_selected", integers("times_selected", values), (n,))
-    require_each("times_selected", times, times >= 0, "0 or more")
-    return times
+    counts = shaped(field, integers(field, values), (n,))
+    require_each(field, counts, counts >= 0, "0 or more")
+    return counts
+
+
+def check_joined(n: int, values: ArrayLike | None, now: int) -> Ints:
+    """Rounds up to `now`."""
+    joined = check_counts("joined", n, values)
+    require_each("joined", joined, joined <= now, f"a round up to this one ({now})")
+    return joined
+
+
+def check_history(n: int, values: ArrayLike, now: int) -> Ints:
+    """Pairs of a round before `now` and a client."""
+    pairs = integers("history", values).reshape(-1, 2) if np.size(values) == 0 else integers("history", values)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"history: shape {pairs.shape} is not allowed; allowed: (M, 2), rows of round and client")
+    rounds, clients = pairs[:, 0], pairs[:, 1]
+    wrong = pairs[(rounds < 0) | (rounds >= now) | (clients < 0) | (clients >= n)]
+    if len(wrong):
+        raise ValueError(
+            f"history: {wrong[0].tolist()} is not allowed; allowed: a round before this one ({now}) and a client "
+            f"below {n}"
+        )
+    return pairs
 
 
 def check_sizes(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -> Floats:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from equifl.checks import integer, integers, numbers, require, require_each, shaped
 from equifl.guard import believable
 from equifl.signals import (
+    Bools,
     Floats,
     Ints,
     Signals,
@@ -24,7 +25,7 @@ from equifl.signals import (
 from equifl.sketch import CountSketch
 from equifl.sketch_file import grow_sketches, open_sketches
 
-_NEVER_HEARD = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
+_UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
 
 
 class SignalStore:
@@ -34,8 +35,13 @@ class SignalStore:
     even if nothing came back; news without a selection (a probe, a late reply) is reported without it.
     Everything is checked before anything is changed.
 
+    It also counts turns, as fair queueing does. Who is away in a round, by what `signals` was told last, counts as
+    having had at least as many turns as those present had at least, less `catch_up`; so does who joins later. So an
+    absence now and then is made up for, and nobody who was away for long holds every seat when they are back.
+
     Args:
         clients: how many; `grow` makes room for more.
+        catch_up: turns that a client who was away, or joins, may be behind those who were there, 0 or more.
         sizes: (N,) training examples (default 1).
         guard: whether losses and sizes out of a believable range are lowered before anyone uses them (`equifl.guard`).
         sketch: how the updates are sketched, if they are; others are refused by their length, and by their seed where
@@ -55,6 +61,7 @@ class SignalStore:
         self,
         clients: int,
         *,
+        catch_up: int = 1,
         sizes: ArrayLike | None = None,
         guard: bool = False,
         sketch: CountSketch | None = None,
@@ -62,11 +69,17 @@ class SignalStore:
         memory_map: str | PathLike[str] | None = None,
     ) -> None:
         n = integer("clients", clients, least=1)
+        self.catch_up = integer("catch_up", catch_up, least=0)
         self._dtype = np.float16 if dtype == "float16" else np.float32
         require("dtype", dtype, dtype in ("float16", "float32"), "float16 or float32")
         self._losses: Floats = np.full(n, np.nan)
         self._last_selected = np.full(n, -1, np.int64)
         self._times_selected = np.zeros(n, np.int64)
+        self._missed_turns, self._joined = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._history = np.zeros((0, 2), np.int64)
+        self._fewest = 0  # turns, of those present in the last round
+        self._next = 0  # the round after the last in which somebody was selected
+        self._present: tuple[int, Bools] | None = None  # who was there in the round that is being played
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
         self.guard = guard
@@ -121,8 +134,29 @@ class SignalStore:
         if new_available is not None:
             self._available[who] = new_available
         if round is not None:
-            self._times_selected[who] += last < now
-            self._last_selected[who] = now
+            self._count(who[last < now], now)
+
+    def _count(self, who: Ints, now: int) -> None:
+        """These were selected in round `now`, in which others may have been away."""
+        if not len(who):
+            return
+        self._times_selected[who] += 1
+        self._last_selected[who] = now
+        self._history = np.concatenate([self._history, np.column_stack([np.full(len(who), now), who])])
+        self._next = max(self._next, now + 1)
+        present = self._available
+        if self._present is not None and self._present[0] == now:
+            present = np.ones(len(self), bool)  # who joined since
+            present[: len(self._present[1])] = self._present[1]
+        if present.any():
+            self._fewest = int((self._times_selected + self._missed_turns)[present].min())
+            missed = self._least_turns - self._times_selected
+            self._missed_turns[~present] = np.maximum(self._missed_turns, missed)[~present]
+
+    @property
+    def _least_turns(self) -> int:
+        """What a client who was away, or is new, counts as having had."""
+        return max(0, self._fewest - self.catch_up)
 
     def grow(self, clients: int) -> None:
         """Make room for this many clients in all: the new ones, at the end, have never been heard from.
@@ -135,7 +169,7 @@ class SignalStore:
         n = integer("clients", clients, least=len(self))
         if n == len(self):
             return
-        longer = {name: _longer(getattr(self, name), n, fill) for name, fill in _NEVER_HEARD.items()}
+        longer = {name: _longer(getattr(self, name), n, fill) for name, fill in self._unknown.items()}
         if self._path is not None:
             longer["_updates"] = grow_sketches(self._path, n)
         elif self._updates is not None:
@@ -154,10 +188,16 @@ class SignalStore:
         ([0.5, nan], [1, 0])
         """
         who = self._ids(ids)
-        for name, fill in _NEVER_HEARD.items():
+        for name, fill in self._unknown.items():
             getattr(self, name)[who] = fill
+        self._history = self._history[~np.isin(self._history[:, 1], who)]
         if self._updates is not None:
             self._updates[who] = np.nan
+
+    @property
+    def _unknown(self) -> dict[str, float]:
+        """What is kept of a client that joins now."""
+        return _UNKNOWN | {"_missed_turns": self._least_turns, "_joined": self._next}
 
     def signals(self, round: int, *, available: ArrayLike | None = None) -> Signals:
         """What is known as round `round` begins; `available` overrides the remembered one for this round.
@@ -165,11 +205,16 @@ class SignalStore:
         Only the short arrays are copied: `updates` is the store's own memory, read-only, so use
         the value before the next `observe`.
         """
+        if available is not None and np.any(available):
+            self._present = round, check_available(len(self), available).copy()
         return Signals(
             losses=believable(self._losses) if self.guard else self._losses.copy(),
             updates=self._updates,
             last_selected=self._last_selected.copy(),
             times_selected=self._times_selected.copy(),
+            missed_turns=self._missed_turns.copy(),
+            joined=self._joined.copy(),
+            history=self._history,
             sizes=self._believable_sizes() if self.guard else self._sizes.copy(),
             available=self._available.copy() if available is None else check_available(len(self), available),
             round=round,
@@ -184,6 +229,10 @@ class SignalStore:
             "losses": self._losses.copy(),
             "last_selected": self._last_selected.copy(),
             "times_selected": self._times_selected.copy(),
+            "missed_turns": self._missed_turns.copy(),
+            "joined": self._joined.copy(),
+            "history": self._history.copy(),
+            "progress": np.array([self._fewest, self._next]),
             "sizes": self._sizes.copy(),
             "available": self._available.copy(),
         }
@@ -196,26 +245,35 @@ class SignalStore:
         return state
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
-        """Take over what `state_dict` gave, from arrays or lists; refused whole if any part is wrong."""
+        """Take over what `state_dict` gave, from arrays or lists; refused whole if any part is wrong.
+
+        A state of an older version has no turns: then everybody counts as having been there all the time.
+        """
         wanted = {"losses", "last_selected", "times_selected", "sizes", "available"}
-        if not wanted <= set(state) <= wanted | {"updates", "sketch"}:
+        optional = {"missed_turns", "joined", "history", "progress", "updates", "sketch"}
+        if not wanted <= set(state) <= wanted | optional:
             raise ValueError(
-                f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, updates, sketch"
+                f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, and {sorted(optional)}"
             )
         if "sketch" in state:
             length, seed = np.asarray(state["sketch"]).tolist()
             self._require_sketch(CountSketch(length=length, seed=seed))
         shaped("losses", np.asarray(state["losses"]), (len(self),))
-        given: dict[str, Any] = {name: values for name, values in state.items() if name != "sketch"}
+        given: dict[str, Any] = {name: values for name, values in state.items() if name not in ("sketch", "progress")}
         if "updates" in given:
             with np.errstate(over="ignore"):  # what is too large for the type is seen and refused below
                 given["updates"] = numbers("updates", given["updates"]).astype(self._dtype)
         checked = Signals(**given, round=np.iinfo(np.int64).max)
         if checked.updates is not None and self.sketch is not None:
             shaped("updates", checked.updates, (len(self), self.sketch.length))
+        so_far = [checked.turns.min(), checked.last_selected.max() + 1]
+        fewest, following = shaped("progress", integers("progress", state.get("progress", so_far)), (2,)).tolist()
         # From here on nothing can fail.
         self._losses, self._last_selected = checked.losses.copy(), checked.last_selected.copy()
         self._times_selected, self._sizes = checked.times_selected.copy(), checked.sizes.copy()
+        self._missed_turns, self._joined = checked.missed_turns.copy(), checked.joined.copy()
+        self._history = np.zeros((0, 2), np.int64) if checked.history is None else checked.history.copy()
+        self._fewest, self._next, self._present = fewest, following, None
         self._available = checked.available.copy()
         if self._path is None:
             self._updates = given.get("updates")

@@ -461,3 +461,23 @@ def test_tf32_is_off_said_or_not() -> None:
     assert Config.load(overrides=["train.tf32=true"]).train.tf32
     with pytest.raises(ValueError, match=r"train\.tf32: 1 is not allowed; allowed: true or false"):
         Config.load(overrides=["train.tf32=1"])
+
+
+def test_per_round_may_be_a_list(path: Path) -> None:
+    config = load(path, "per_round = [3, 1, 2]")
+    assert [config.cohort_size(round) for round in range(5)] == [3, 1, 2, 2, 2]
+    assert config.largest_cohort == 3
+    assert load(path, "per_round = 4").cohort_size(9) == 4
+    with pytest.raises(ValueError, match=r"per_round: \(3, 0\) is not allowed; allowed: 1 or more"):
+        load(path, "per_round = [3, 0]")
+    with pytest.raises(ValueError, match=r"per_round: .* allowed: at most clients, which is 4"):
+        load(path, "clients = 4\nper_round = [3, 5]")
+    with pytest.raises(
+        ValueError, match="per_round: 'five' is not allowed; allowed: an integer or a list of integers"
+    ):
+        load(path, "per_round = 'five'")
+
+
+def test_a_window_may_be_a_list_of_offsets(path: Path) -> None:
+    options = load(path, "selectors.unionfl.window = [5, 1]").selectors["unionfl"]
+    assert make_selector("unionfl", options) == UnionFL(window=(1, 5))

@@ -93,3 +93,18 @@ def test_refuses_to_guess_how_many_clients_there_are() -> None:
 def test_many_wrong_clients_are_counted() -> None:
     with pytest.raises(ValueError, match=r"client 2 has -1\.0 and 7 more"):
         Signals(losses=-np.ones(10))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"missed_turns": [0, -1]}, "missed_turns: client 1 has -1; allowed: 0 or more"),
+        ({"joined": [0, 4]}, r"joined: client 1 has 4; allowed: a round up to this one \(3\)"),
+        ({"history": [[3, 0]]}, r"history: \[3, 0\] is not allowed; allowed: a round before this one \(3\)"),
+        ({"history": [[0, 2]]}, r"history: \[0, 2\] is not allowed; .* a client below 2"),
+        ({"history": [0, 1]}, r"history: shape \(2,\) is not allowed; allowed: \(M, 2\), rows of round and client"),
+    ],
+)
+def test_refuses_a_past_that_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Signals(losses=np.ones(2), round=3, **fields)

@@ -276,3 +276,74 @@ def test_joining_one_by_one_copies_little(monkeypatch: pytest.MonkeyPatch) -> No
         assert updates is not None
         places.add(updates.__array_interface__["data"][0])
     assert len(places) <= 11
+
+
+def test_the_history_holds_every_selection() -> None:
+    store = SignalStore(4)
+    store.observe([2, 0], round=0)
+    store.observe([0], losses=[1.0], round=0)  # told again
+    store.observe([3], losses=[1.0])  # no selection
+    store.observe([0, 1], round=2)
+    assert store.signals(3).history.tolist() == [[0, 2], [0, 0], [2, 0], [2, 1]]  # type: ignore[union-attr]
+    store.forget([0])
+    assert store.signals(3).history.tolist() == [[0, 2], [2, 1]]  # type: ignore[union-attr]
+
+
+def test_who_joins_counts_as_having_had_the_turns_of_those_who_were_there() -> None:
+    store = SignalStore(2)
+    store.grow(3)
+    assert store.signals(0).joined.tolist() == [0, 0, 0]  # nobody was selected yet
+    for round in range(6):
+        store.observe([0, 1, 2], round=round)
+    store.grow(4)
+    store.forget([1])
+    signals = store.signals(6)
+    assert signals.joined.tolist() == [0, 6, 0, 6]
+    assert signals.turns.tolist() == [6, 5, 6, 5]
+    assert signals.times_selected.tolist() == [6, 0, 6, 0]
+
+
+def test_who_is_away_is_who_was_unavailable_when_signals_were_taken() -> None:
+    store = SignalStore(3, catch_up=2)
+    for round in range(5):
+        store.signals(round, available=[True, True, False])
+        store.signals(9, available=[False] * 3)  # a look in between, at nobody
+        store.observe([0, 1], round=round)
+    assert store.signals(5).turns.tolist() == [5, 5, 3]
+    store.observe([1, 2], available=[False, False])  # away until further notice
+    for round in range(5, 9):
+        store.observe([0], round=round)
+    assert store.signals(9).turns.tolist() == [9, 7, 7]
+
+
+def test_a_copy_of_the_state_takes_the_same_turns() -> None:
+    """Saved and loaded after every round, through JSON, while clients come, leave and join."""
+    straight, saved = SignalStore(5), SignalStore(5)
+    for round in range(30):
+        rng = np.random.default_rng(round)
+        n = 5 + round // 10
+        available = rng.random(n) < 0.6
+        available[0] = True
+        cohorts = []
+        for store in (straight, saved):
+            store.grow(n)
+            cohort = Rota().select(store.signals(round, available=available), min(2, available.sum()), rng=round)
+            store.observe(cohort, round=round, updates=np.random.default_rng(round).normal(size=(len(cohort), 3)))
+            cohorts.append(cohort.tolist())
+        assert cohorts[0] == cohorts[1]
+        state = {key: array.tolist() for key, array in saved.state_dict().items()}
+        saved = SignalStore(n)
+        saved.load_state_dict(json.loads(json.dumps(state)))
+    assert straight.signals(30).missed_turns.any()
+
+
+def test_a_state_without_turns_counts_everybody_as_present_all_along() -> None:
+    state = filled_store().state_dict()
+    for key in ("missed_turns", "joined", "history", "progress"):
+        del state[key]
+    store = SignalStore(4)
+    store.load_state_dict(state)
+    store.grow(5)
+    signals = store.signals(1)
+    assert signals.turns.tolist() == [0, 1, 0, 1, 0]
+    assert signals.joined.tolist() == [0, 0, 0, 0, 1]

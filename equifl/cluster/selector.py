@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from equifl.checks import integer, require
+from equifl.checks import generator, integer, require
 from equifl.cluster.expression import with_locations
 from equifl.cluster.population import Population, SpreadFacilityLocation
 from equifl.cluster.session import connect, resource
@@ -14,7 +14,7 @@ from equifl.distances import GIBIBYTE
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation, SetFunction
 from equifl.selectors.rota import Rota
-from equifl.selectors.rules import HasObjective, Selector, maximise, needs, strangers_first
+from equifl.selectors.rules import HasObjective, Rng, Selector, check_call, maximise, needs, sample_of, strangers_first
 from equifl.signals import Ints, Signals
 
 _LEAST = 1024  # clients in a shard, if nobody says how many shards: for fewer, asking costs more than the answer
@@ -72,9 +72,10 @@ class ClusterSelector:
         """What the selector looks at."""
         return needs(self.selector)
 
-    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """K distinct ids of available clients, in the order of choice."""
-        integer("k", k, least=1)
+    def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
+        """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
+        check_call(signals, k)
+        rng = generator(rng)
         spreads = isinstance(self.selector, HasObjective | Rota)
         if not spreads or signals.distances is not None or not signals.knows_update.any():
             return self.selector.select(signals, k, rng=rng)
@@ -89,7 +90,7 @@ class ClusterSelector:
             return self.selector.select_around(population.mean(), signals, k, rng=rng, each=population.each)
         assert isinstance(self.selector, HasObjective)
         function = spread(self.selector, signals, population)
-        sample = _sample(self.selector)
+        sample = sample_of(self.selector)
         if sample is not None:
             return maximise(function, signals, k, sample=sample, rng=rng)
 
@@ -108,6 +109,8 @@ class ClusterSelector:
         ranges = [slice(part.first, part.last) for part in population.parts]
         names = ("losses", "last_selected", "times_selected", "sizes", "available")
         fields = [{name: getattr(signals, name)[r] for name in names} | {"round": signals.round} for r in ranges]
+        for field, part in zip(fields, population.parts, strict=True):
+            field["history"] = _history_of(signals, part.first, part.last)
         picked = population.ask("pick", self.selector, fields, k, population.count)
         if len(picked) == 1:
             return picked[0]
@@ -115,6 +118,14 @@ class ClusterSelector:
         function.foresee([union])
         chosen = lazy_greedy(function, k, candidates=union)
         return max([chosen, *(ids for ids in picked if len(ids) == k)], key=function)  # the first of equals
+
+
+def _history_of(signals: Signals, first: int, last: int) -> Ints | None:
+    """The selections of clients first to last - 1, numbered from 0."""
+    if signals.history is None:
+        return None
+    clients = signals.history[:, 1]
+    return signals.history[(clients >= first) & (clients < last)] - np.array([0, first])
 
 
 def spread(selector: HasObjective, signals: Signals, population: Population) -> SetFunction:
@@ -125,10 +136,3 @@ def spread(selector: HasObjective, signals: Signals, population: Population) -> 
 
     # Without updates it costs nothing here; all that is wanted of it is how it is made up.
     return with_locations(selector.objective(replace(signals, updates=None)), on_shards)
-
-
-def _sample(selector: object) -> int | None:
-    """R of the selector, or of the one inside it."""
-    sample = getattr(selector, "sample", None)
-    inner = getattr(selector, "inner", None)
-    return sample if sample is not None or inner is None else _sample(inner)

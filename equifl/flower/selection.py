@@ -26,8 +26,8 @@ from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, TooFewNodes, chain, least_nodes, require_open
 from equifl.records import CHECKPOINT
 from equifl.selectors import Selector
-from equifl.selectors.explanation import explanation
-from equifl.selectors.rules import needs, require_cohort
+from equifl.selectors.explanation import select_and_explain
+from equifl.selectors.rules import needs
 from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
@@ -264,8 +264,8 @@ class FairSelection(Strategy):
             return []
         signals = self.clients.signals(self.rounds_played, online)
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, self.rounds_played]))
-        cohort = require_cohort(self.selector.select(signals, k, rng=rng), signals, k, self._name)
-        self._row |= explanation(self.selector, signals, cohort)
+        cohort, why = select_and_explain(self.selector, signals, k, rng=rng, name=self._name)
+        self._row |= why
         node_of = dict(zip(self.clients.of(online).tolist(), online, strict=True))
         return [node_of[client] for client in cohort.tolist()]
 

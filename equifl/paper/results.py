@@ -212,7 +212,7 @@ def bytes_up(config: Config, name: str, parameters: int) -> int:
         needs=needs(make_selector(name, config.selectors[name])),
     )
     fresh = config.signal == "gradient"
-    _, training = count(cohort=config.per_round, fresh=fresh)
+    _, training = count(cohort=config.cohort_size(0), fresh=fresh)
     _, introduction = count(cohort=0, fresh=True)
     return config.rounds * training + (0 if fresh else introduction)
 
@@ -220,7 +220,7 @@ def bytes_up(config: Config, name: str, parameters: int) -> int:
 def _parameters(setting: Setting) -> int:
     """Size of the model: to Random's cohort it is sent, and nothing else."""
     down = setting.values("uniform", "bytes_down")[0]
-    return int(down) // (4 * configuration(setting.data, ["uniform"], [0]).per_round)
+    return int(down) // (4 * configuration(setting.data, ["uniform"], [0]).cohort_size(0))
 
 
 def over_rounds(data: str, folder: Path = RESULTS) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from equifl.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Scale, SetFunction
-from equifl.selectors.rules import check_greedy, maximise
-from equifl.signals import Ints, Signals
+from equifl.selectors.rules import MaximisesObjective, check_greedy
+from equifl.signals import Signals
 
 
 @dataclass(frozen=True, kw_only=True)
-class DivFL:
+class DivFL(MaximisesObjective):
     """Maximises facility location G(S) (eq. 10 and 11): every client has somebody similar in the cohort.
 
     Clients whose update was never heard come first, in random order; the unavailable are represented
@@ -26,7 +24,7 @@ class DivFL:
         memory_limit: bytes that the N x N matrix may take before rows are streamed instead.
 
     >>> signals = Signals(updates=[[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]])
-    >>> DivFL().select(signals, 2, rng=np.random.default_rng(0)).tolist()
+    >>> DivFL().select(signals, 2, rng=0).tolist()
     [0, 3]
     """
 
@@ -42,7 +40,3 @@ class DivFL:
     def objective(self, signals: Signals) -> SetFunction:
         """G: how well a cohort represents everyone."""
         return FacilityLocation(signals, scale=self.scale, memory_limit=self.memory_limit)
-
-    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """K distinct ids of available clients, in the order of choice."""
-        return maximise(self.objective(signals), signals, k, sample=self.sample, rng=rng)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.checks import integer, require
-from equifl.selectors.rules import strangers_first
+from equifl.checks import generator, integer, require
+from equifl.selectors.rules import Rng, check_call, strangers_first
 from equifl.signals import Ints, Signals
 
 
@@ -22,7 +22,7 @@ class PowerOfChoice:
         candidates: d, at least k; None = 2k.
 
     >>> signals = Signals(losses=[0.1, 0.9, 0.5, 0.3])
-    >>> PowerOfChoice(candidates=4).select(signals, 2, rng=np.random.default_rng(0)).tolist()
+    >>> PowerOfChoice(candidates=4).select(signals, 2, rng=0).tolist()
     [1, 2]
     """
 
@@ -34,16 +34,17 @@ class PowerOfChoice:
         if self.candidates is not None:
             integer("candidates", self.candidates, least=1)
 
-    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """K distinct ids of available clients, in the order of choice."""
-        k = integer("k", k, least=1)
+    def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
+        """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
+        check_call(signals, k)
+        draws = generator(rng)
         d = 2 * k if self.candidates is None else self.candidates
         require("candidates", d, d >= k, f"at least k, which is {k}")
 
         def choose(candidates: Ints, seats: int) -> Ints:
             # The first d arrivals of exponential clocks with these rates: successive draws without replacement.
-            arrivals = rng.exponential(size=len(candidates)) / signals.sizes[candidates]
+            arrivals = draws.exponential(size=len(candidates)) / signals.sizes[candidates]
             drawn = np.sort(candidates[np.argsort(arrivals)[:d]])
             return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:seats]]
 
-        return strangers_first(signals, k, known=signals.knows_loss, rng=rng, choose=choose)
+        return strangers_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose)

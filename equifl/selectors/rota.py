@@ -8,12 +8,14 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from equifl.checks import generator
 from equifl.distances import centred_products
-from equifl.selectors.rules import cohort_size, warn_if_deaf
+from equifl.selectors.rules import Rng, asked_again, cohort_size, must_wait, warn_if_deaf
 from equifl.signals import Floats, Ints, Signals
 
 _GROUPS = 32  # planned at a time: more make the group that is played hardly better
 _CLIENTS = 2048  # planned at a time: their Gram matrix takes 32 MiB
+_PASSES = 100  # over the clients, in search of swaps: a handful are enough, and rounding could make it go on for ever
 _SEATS = 128  # planned at a time: 2,048 clients make 16 groups of them; were they few, each would be less balanced
 
 Each: TypeAlias = Callable[..., Iterable[Any]]  # `map`, or what does the same elsewhere
@@ -23,42 +25,47 @@ Each: TypeAlias = Callable[..., Iterable[Any]]  # `map`, or what does the same e
 class Rota:
     """Plays a group of those who took part least often, chosen so that their mean update is the population's.
 
-    1. The pool is the available clients with the fewest selections. If they are fewer than k, all of them are
-       selected and the pool is those with the next count.
+    1. The pool is the available clients with the fewest turns: selections, but for who was away or joined late, who
+       counts as about as far as the others (`SignalStore`, which says how much is made up for). If they are fewer
+       than k, all of them are selected and the pool is those with the next count.
     2. The pool is split into groups of k that minimise sum over groups of |sum over members of (u_i - u_mean)|^2,
-       by swaps from a random start (anticlustering).
+       by swaps from a random start (anticlustering), in at most 100 passes over the clients.
     3. One of the groups is played, at random. The next round plans anew with the pool that is left.
 
-    A client whose update was never heard goes first among those with as many selections, in random order.
+    An unknown client goes first among those with as many turns, in random order, unless it must wait: because it was
+    asked and never answered, or because too many joined at once.
     From a large pool a random part is planned: 32 groups, at most 2,048 clients. From such a pool a large cohort comes
     from several parts, each of which gets at most 128 seats.
 
     >>> signals = Signals(updates=[[-2.0], [2.0], [-1.0], [1.0]])
-    >>> sorted(Rota().select(signals, 2, rng=np.random.default_rng(0)).tolist()) in ([0, 1], [2, 3])
+    >>> sorted(Rota().select(signals, 2, rng=0).tolist()) in ([0, 1], [2, 3])
     True
     """
 
     needs: ClassVar[tuple[str, ...]] = ("updates",)
 
-    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """K distinct ids of available clients, in the order of choice."""
+    def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
+        """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
         return self.select_around(None, signals, k, rng=rng)
 
-    def select_around(
-        self, mean: Floats | None, signals: Signals, k: int, *, rng: np.random.Generator, each: Each = map
-    ) -> Ints:
-        """The same, for a caller who has the mean update of all clients heard from, or a `map` to plan elsewhere."""
-        k = cohort_size(signals, k)
+    def select_around(self, mean: Floats | None, signals: Signals, k: int, *, rng: Rng, each: Each = map) -> Ints:
+        """The same, for a caller who has the mean update of all known clients, or a `map` to plan elsewhere."""
+        k, rng = cohort_size(signals, k), generator(rng)
         known = signals.knows_update
         warn_if_deaf(signals, known)
         if k == 0:
             return np.zeros(0, np.int64)
-        times = signals.times_selected
+        turns = signals.turns
         queue = rng.permutation(np.flatnonzero(signals.available))
-        queue = queue[np.lexsort((known[queue], times[queue]))]  # fewest selections, then strangers, then chance
-        count = times[queue[k - 1]]
-        sure = queue[:k][(times[queue[:k]] < count) | ~known[queue[:k]]]
-        pool = queue[(times[queue] == count) & known[queue]]
+        queue = queue[np.lexsort((known[queue], turns[queue]))]  # fewest turns, then unknown clients, then chance
+        waits = must_wait(signals, queue, k, known)
+        waiting, queue = queue[waits], queue[~waits]
+        if len(queue) <= k:
+            soonest = np.argsort(asked_again(signals, waiting), kind="stable")
+            return np.concatenate([queue, waiting[soonest][: k - len(queue)]])
+        count = turns[queue[k - 1]]
+        sure = queue[:k][(turns[queue[:k]] < count) | ~known[queue[:k]]]
+        pool = queue[(turns[queue] == count) & known[queue]]
         seats = k - len(sure)
         if seats in (0, len(pool)):
             return np.concatenate([sure, pool[:seats]])
@@ -124,6 +131,8 @@ def planned(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
 
     s_g is the sum of g's centred updates; `inner` their inner products, `pull` those with what sits in group 0
     already. Exchanging i in g for j in h adds 2 <u_j - u_i, s_g> + |u_j - u_i|^2 to |s_g|^2, and likewise for h.
+    That holds for any symmetric `inner`, also one from distances that no updates can have. A swap must gain more than
+    rounding could feign, and there are at most `_PASSES` passes over the clients: so it ends.
     """
     inner, pull, labels = inner.astype(np.float64), pull.astype(np.float64), labels.copy()
     everyone = np.arange(len(labels))
@@ -134,10 +143,9 @@ def planned(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
     along[:, 0] += pull
     squares = np.diagonal(inner)
     apart = squares[:, None] + squares - 2 * inner  # |u_i - u_j|^2
-    enough = 1e-9 * squares.sum()
+    enough = max(1e-9 * np.abs(squares).sum(), 1e-13 * np.abs(inner).sum())
     own, weight = along[everyone, labels], counts[labels]  # <u_j, s> of j's own group, and whether that is one
-    improved = True
-    while improved:
+    for _ in range(_PASSES):
         improved = False
         for i in everyone:
             g = labels[i]
@@ -153,4 +161,6 @@ def planned(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
                 labels[i], labels[j] = h, g
                 own, weight = along[everyone, labels], counts[labels]
                 improved = True
+        if not improved:
+            break
     return labels

@@ -1,18 +1,20 @@
-"""The house rules, the same for every selector: how many, from whom, and what to do with strangers."""
+"""The rules that are the same for every selector: how many, from whom, and what to do with unknown clients."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 
-from equifl.checks import integer, require
+from equifl.checks import generator, integer, require
 from equifl.distances import GIBIBYTE
 from equifl.maximizers import lazy_greedy, stochastic_greedy
 from equifl.objectives import Scale, SetFunction
 from equifl.signals import Bools, Ints, Signals
+
+Rng: TypeAlias = np.random.Generator | int | None  # a generator, or a seed for one
 
 
 @runtime_checkable
@@ -37,14 +39,46 @@ class HasObjective(Protocol):
         ...
 
 
+class MaximisesObjective:
+    """Selects the cohort that maximises `objective`; the selectors of the paper differ in that alone."""
+
+    sample: int | None
+
+    def objective(self, signals: Signals) -> SetFunction:
+        """What is maximised."""
+        raise NotImplementedError
+
+    def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
+        """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
+        check_call(signals, k)
+        return maximise(self.objective(signals), signals, k, sample=sample_of(self), rng=rng)
+
+
+def sample_of(selector: object) -> int | None:
+    """R of stochastic greedy: the selector's, else that of the one inside it; None = every client, by lazy greedy."""
+    sample = getattr(selector, "sample", None)
+    inner = getattr(selector, "inner", None)
+    return sample if sample is not None or inner is None else sample_of(inner)
+
+
 def needs(selector: object) -> frozenset[str]:
     """Which of "losses" and "updates" a selector looks at: both, if it does not say."""
     return frozenset(getattr(selector, "needs", ("losses", "updates")))
 
 
+def check_call(signals: Any, k: int) -> None:
+    """Refuse what is no `Signals`, or no number of clients."""
+    if not isinstance(signals, Signals):
+        raise ValueError(
+            f"signals: got {type(signals).__name__}; expected equifl.Signals, for example Signals(updates=array) or "
+            "what SignalStore.signals(round) gives"
+        )
+    integer("k", k, least=1)
+
+
 def cohort_size(signals: Signals, k: int) -> int:
     """k, or everyone who is available with a warning if they are fewer."""
-    k = integer("k", k, least=1)
+    check_call(signals, k)
     available = int(signals.available.sum())
     if k > available:
         message = f"k = {k}, but only {available} of {signals.n} clients are available: all of them are selected"
@@ -70,27 +104,44 @@ def warn_if_deaf(signals: Signals, known: Bools) -> None:
         warnings.warn(f"no client has sent {missing} yet, which this selector needs: it chose at random", stacklevel=5)
 
 
-def strangers_first(
-    signals: Signals, k: int, *, known: Bools, rng: np.random.Generator, choose: Callable[[Ints, int], Ints]
-) -> Ints:
-    """Those never heard from in random order, then whom `choose(candidates, seats)` picks from the others.
+def must_wait(signals: Signals, order: Ints, k: int, known: Bools) -> Bools:
+    """Of available clients in the order of a queue, which ones wait, though unknown, until the others are seated.
 
-    `known` says of whom the selector has heard what it needs. A stranger who was asked, stayed silent, and has
-    been asked more often than those who are known were on average goes to the end of the queue, so
-    that a device that never answers cannot hold a seat for ever.
+    Two kinds do. Who was asked n times and never answered is asked again 1, 2, 4, ... 2^(n-1) rounds later. Who joined
+    after the first round: of those still unknown no more than their share of the k seats, rounded up, do not wait.
+    """
+    unknown = ~known[order]
+    asked = signals.times_selected[order]
+    mute = unknown & (asked > 0) & (signals.round < asked_again(signals, order)) & known.any()
+    late = unknown & (signals.joined[order] > 0)
+    share = -(-k * int(late.sum()) // max(1, int(signals.available.sum())))
+    over = late & ~mute
+    over[np.flatnonzero(over)[:share]] = False
+    return mute | over
+
+
+def asked_again(signals: Signals, ids: Ints) -> Ints:
+    """The first round in which a client that never answered is asked once more: the wait doubles each time."""
+    wait = 2 ** np.clip(signals.times_selected[ids] - 1, 0, 40)
+    return np.where(signals.times_selected[ids] > 0, signals.last_selected[ids] + 1 + wait, 0)
+
+
+def strangers_first(signals: Signals, k: int, *, known: Bools, rng: Rng, choose: Callable[[Ints, int], Ints]) -> Ints:
+    """Unknown clients in random order, then whom `choose(candidates, seats)` picks from the others.
+
+    `known` says of whom the selector knows what it needs. Unknown clients come first, because one must be known to be
+    represented, but for those who `must_wait`: these take what seats are left.
     """
     k = cohort_size(signals, k)
     warn_if_deaf(signals, known)
-    times = signals.times_selected
-    patience = times[known].mean() if known.any() else np.inf
     available = np.flatnonzero(signals.available)
-    strangers = rng.permutation(available[~known[available]])
-    silent = times[strangers] > patience
-    first = strangers[~silent][:k]
+    unknown = generator(rng).permutation(available[~known[available]])
+    waits = must_wait(signals, unknown, k, known)
+    first, last = unknown[~waits][:k], unknown[waits]
     candidates = available[known[available]]
     chosen = choose(candidates, min(k - len(first), len(candidates)))
-    last = strangers[silent][: k - len(first) - len(chosen)]
-    return np.concatenate([first, chosen, last])
+    last = last[np.argsort(asked_again(signals, last), kind="stable")]
+    return np.concatenate([first, chosen, last[: k - len(first) - len(chosen)]])
 
 
 def check_greedy(*, sample: int | None, scale: Scale = "absolute", memory_limit: int = GIBIBYTE) -> None:
@@ -101,12 +152,13 @@ def check_greedy(*, sample: int | None, scale: Scale = "absolute", memory_limit:
     integer("memory_limit", memory_limit, least=1)
 
 
-def maximise(function: SetFunction, signals: Signals, k: int, *, sample: int | None, rng: np.random.Generator) -> Ints:
+def maximise(function: SetFunction, signals: Signals, k: int, *, sample: int | None, rng: Rng) -> Ints:
     """The cohort of the largest value by lazy greedy, or by stochastic greedy if `sample` says how many to try."""
+    draws = generator(rng)
 
     def choose(candidates: Ints, seats: int) -> Ints:
         if sample is None:
             return lazy_greedy(function, seats, candidates=candidates)
-        return stochastic_greedy(function, seats, sample=sample, rng=rng, candidates=candidates)
+        return stochastic_greedy(function, seats, sample=sample, rng=draws, candidates=candidates)
 
-    return strangers_first(signals, k, known=function.known, rng=rng, choose=choose)
+    return strangers_first(signals, k, known=function.known, rng=draws, choose=choose)

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.checks import is_number, numbers, require, require_each, shaped
+from equifl.checks import number, numbers, require, require_each, shaped
 from equifl.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Modular, Scale, SetFunction, Truncated
-from equifl.selectors.rules import check_greedy, maximise
-from equifl.signals import Floats, Ints, Signals
+from equifl.selectors.rules import MaximisesObjective, check_greedy
+from equifl.signals import Floats, Signals
 
 PHI: Mapping[str, Callable[[Floats], Floats]] = {"log1p": np.log1p, "identity": lambda losses: losses}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubTrunc:
+class SubTrunc(MaximisesObjective):
     """Maximises W(S) = G(S) + lam * min(b, F(S)), F(S) = sum over S of phi(loss) (eq. 11 to 13).
 
     lam = 0 is DivFL. A large b rewards the worst off without end, a small one ignores them. Clients whose
@@ -34,7 +34,7 @@ class SubTrunc:
         memory_limit: bytes that the N x N matrix may take before rows are streamed instead.
 
     >>> signals = Signals(losses=[0.1, 9.0, 0.5, 0.3], updates=[[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]])
-    >>> SubTrunc(lam=0.5).select(signals, 2, rng=np.random.default_rng(0)).tolist()
+    >>> SubTrunc(lam=0.5).select(signals, 2, rng=0).tolist()
     [1, 3]
     """
 
@@ -48,8 +48,8 @@ class SubTrunc:
     memory_limit: int = GIBIBYTE
 
     def __post_init__(self) -> None:
-        require("lam", self.lam, is_number(self.lam) and 0 <= self.lam < np.inf, "0 or more")
-        require("b", self.b, is_number(self.b) and self.b > 0, "above 0")
+        number("lam", self.lam, "0 or more", lambda lam: 0 <= lam < np.inf)
+        number("b", self.b, "above 0", lambda b: b > 0)
         require("phi", self.phi, callable(self.phi) or self.phi in PHI, f"{', '.join(PHI)} or a function")
         check_greedy(sample=self.sample, scale=self.scale, memory_limit=self.memory_limit)
 
@@ -59,10 +59,6 @@ class SubTrunc:
         F = Modular(self.worth(signals))  # eq. (12)
         H = self.lam * Truncated(F, self.b)  # eq. (11)
         return G + H  # eq. (13)
-
-    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """K distinct ids of available clients, in the order of choice."""
-        return maximise(self.objective(signals), signals, k, sample=self.sample, rng=rng)
 
     def worth(self, signals: Signals) -> Floats:
         """phi(loss) of every client, nan where the loss was never heard."""

@@ -2,50 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from equifl.checks import integer, is_number, require
+from equifl.checks import integer, number, require
 from equifl.objectives import Modular, SetFunction
 from equifl.selectors.divfl import DivFL
-from equifl.selectors.rules import HasObjective, check_greedy, maximise, needs
-from equifl.signals import Ints, Signals
+from equifl.selectors.rules import HasObjective, MaximisesObjective, check_greedy, needs
+from equifl.signals import Bools, Signals
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnionFL:
-    """Maximises h(S) = f(S) - mu * |S n U|, U = everybody selected in the last `window` rounds (eq. 14).
+class UnionFL(MaximisesObjective):
+    """Maximises h(S) = f(S) - mu * |S n U|, U = everybody selected in the rounds u_t before this one (eq. 14).
 
     The price is modular: mu for each member of U. mu = 0 leaves f. h is not monotone, and the paper asks
     for at most k clients; training wants k, so the cohort is always filled to k. For the guarantee
-    that belongs to "at most k", see the second example. Clients that f knows nothing of come first, in random order.
+    that belongs to "at most k", see the third example. Clients that f knows nothing of come first, in random order.
 
     Args:
         mu: price of taking part again, 0 or more. It is set against f, for DivFL a sum of N distances:
             with `inner=DivFL(scale="relative")` a mu means the same for every model.
-        window: how many rounds a selection is remembered, 1 or more.
+        window: u_t, the rounds that are looked back at: an integer w for the last w rounds, offsets such as {1, 5} for
+            the last round and the fifth before this one, or a function of the round that gives either. Offsets need
+            `signals.history`, which a `SignalStore` keeps.
         inner: the selector whose objective is f: `DivFL()`, `SubTrunc(...)`, or your own with an `objective`.
         sample: r of stochastic greedy (eq. 17); None = as the inner selector says.
 
     >>> updates = [[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]]
-    >>> signals = Signals(updates=updates, round=3, last_selected=np.array([2, -1, -1, -1]))
-    >>> UnionFL(mu=1.0, window=5).select(signals, 2, rng=np.random.default_rng(0)).tolist()
-    [1, 3]
+    >>> signals = Signals(updates=updates, round=3, last_selected=[2, 1, -1, -1], history=[[1, 1], [2, 0]])
+    >>> UnionFL(mu=1.0, window=5).select(signals, 2, rng=0).tolist()
+    [2, 3]
+    >>> UnionFL(mu=1.0, window={2, 4}).select(signals, 2, rng=0).tolist()  # of rounds -1 and 1: client 1
+    [0, 3]
     >>> from equifl.maximizers import random_greedy
     >>> h = UnionFL(mu=1.0).objective(signals)
-    >>> len(random_greedy(h, 2, rng=np.random.default_rng(0))) <= 2
+    >>> len(random_greedy(h, 2, rng=0)) <= 2
     True
     """
 
     mu: float = 1.0
-    window: int = 5
+    window: int | tuple[int, ...] | Callable[[int], int | Iterable[int]] = 5
     inner: HasObjective = field(default_factory=DivFL)
     sample: int | None = None
 
     def __post_init__(self) -> None:
-        require("mu", self.mu, is_number(self.mu) and 0 <= self.mu < np.inf, "0 or more")
-        integer("window", self.window, least=1)
+        number("mu", self.mu, "0 or more", lambda mu: 0 <= mu < np.inf)
+        if not callable(self.window):
+            object.__setattr__(self, "window", _checked_window(self.window))
         require("inner", self.inner, isinstance(self.inner, HasObjective), "a selector with an objective")
         check_greedy(sample=self.sample)
 
@@ -57,11 +64,27 @@ class UnionFL:
     def objective(self, signals: Signals) -> SetFunction:
         """h: the inner objective, less the price of being selected again."""
         f = self.inner.objective(signals)
-        first_remembered = max(0, signals.round - self.window)
-        g = Modular((signals.last_selected >= first_remembered).astype(float))  # |S n U|
+        g = Modular(self.recent(signals).astype(float))  # |S n U|
         return f - self.mu * g  # eq. (14)
 
-    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
-        """K distinct ids of available clients, in the order of choice."""
-        sample = getattr(self.inner, "sample", None) if self.sample is None else self.sample
-        return maximise(self.objective(signals), signals, k, sample=sample, rng=rng)
+    def recent(self, signals: Signals) -> Bools:
+        """(N,) U: who was selected in the rounds that are looked back at."""
+        window = _checked_window(self.window(signals.round)) if callable(self.window) else self.window
+        if isinstance(window, int):
+            return signals.last_selected >= max(0, signals.round - window)
+        if signals.history is None:
+            raise ValueError(
+                f"window: {window} needs signals.history, which is missing; take the signals from a SignalStore, or "
+                "give an integer"
+            )
+        rounds, clients = signals.history.T
+        union = np.zeros(signals.n, bool)
+        union[clients[np.isin(signals.round - rounds, window)]] = True
+        return union
+
+
+def _checked_window(window: Any) -> int | tuple[int, ...]:
+    """A number of rounds, or offsets in rising order."""
+    if isinstance(window, str) or not isinstance(window, Iterable):
+        return integer("window", window, least=1)
+    return tuple(sorted({integer("window", offset, least=1) for offset in window}))

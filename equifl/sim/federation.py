@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from equifl.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes
-from equifl.selectors.explanation import explanation
-from equifl.selectors.rules import require_cohort
+from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine, Sgd
@@ -68,13 +67,17 @@ class Federation:
         self.recent = self.models.unsqueeze(1)  # (lanes, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None and isinstance(self.engine, Engine):
-            models = max(len(self.lanes) * config.per_round, len(next(self._everyone())))
+            models = max(len(self.lanes) * config.largest_cohort, len(next(self._everyone())))
             self.engine.stay_within(config.memory_limit, models=models, batch=self.sgd.batch_size)
 
     def _new_store(self, world: World) -> SignalStore:
         length = self.config.sketch
         sketch = None if length is None else CountSketch(length=length, seed=world.seed)
-        return SignalStore(self.config.clients, sizes=world.sizes, guard=self.config.server.guard, sketch=sketch)
+        server = self.config.server
+        catch_up = 1 if server.catch_up is None else server.catch_up
+        return SignalStore(
+            self.config.clients, sizes=world.sizes, catch_up=catch_up, guard=server.guard, sketch=sketch
+        )
 
     def play(self) -> list[dict[str, Any]]:
         """One round of every lane; a record of each.
@@ -105,16 +108,16 @@ class Federation:
             signals = lane.store.signals(round, available=lane.world.available(round))
             if i in self.memory.distances:
                 signals = replace(signals, distances=self.memory.distances[i])
-            k = min(self.config.per_round, int(signals.available.sum()))
-            cohort = np.zeros(0, np.int64)
+            k = min(self.config.cohort_size(round), int(signals.available.sum()))
+            cohort, why = np.zeros(0, np.int64), dict[str, Any]()
             if k:
-                chosen = lane.selector.select(signals, k, rng=lane.world.stream("selection", round))
-                cohort = require_cohort(chosen, signals, k, f"selectors.{lane.name}")
+                rng = lane.world.stream("selection", round)
+                cohort, why = select_and_explain(lane.selector, signals, k, rng=rng, name=f"selectors.{lane.name}")
             lane.store.observe(cohort, round=round)
             lane.cohorts.append(cohort)
             cohorts.append(cohort)
             record = {"round": round, "selector": lane.name, "seed": lane.world.seed, "cohort": cohort.tolist()}
-            records.append(record | explanation(lane.selector, signals, cohort))
+            records.append(record | why)
         return cohorts, records
 
     def _train_locally(self, round: int, cohorts: list[Ints]) -> Replies:
@@ -274,7 +277,7 @@ class Federation:
         for name in ("models", "recent"):
             if name in state:  # a checkpoint may be older than one of them
                 setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
-        self.memory.load_state(state)
         for lane in self.lanes:
             lane.cohorts = list(cohorts[lane.name, lane.world.seed])
+        self.memory.load_state(state)
         self.rounds_played = int(state["rounds_played"])

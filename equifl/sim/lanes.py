@@ -71,6 +71,12 @@ def pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
     return zip(owner.tolist(), clients.tolist(), strict=True)
 
 
+def selections(cohorts: Sequence[Ints]) -> Ints:
+    """(M, 2) round and client of every selection, from the cohorts round by round."""
+    rounds = np.repeat(np.arange(len(cohorts)), [len(cohort) for cohort in cohorts])
+    return np.column_stack([rounds, np.concatenate([np.zeros(0, np.int64), *cohorts])])
+
+
 def stack(ragged: list[Ints]) -> Ints:
     """One array from arrays that differ in their lengths, filled up with -1."""
     shape = np.max([array.shape for array in ragged], axis=0)

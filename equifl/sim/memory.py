@@ -18,7 +18,7 @@ from torch import Tensor
 
 from equifl.signals import Floats, Ints
 from equifl.sim.apart import distances, renew
-from equifl.sim.lanes import Lane, require_finite, rows_of
+from equifl.sim.lanes import Lane, require_finite, rows_of, selections
 from equifl.sim.sketching import sketched
 from equifl.sim.transfers import to_device, to_host
 
@@ -118,7 +118,8 @@ class Memory:
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it, as plain arrays."""
         stores = [lane.store.state_dict() for lane in self._lanes]
-        state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in stores[0] if key != "updates"}
+        kept = [key for key in stores[0] if key not in ("updates", "history")]  # the records hold the history
+        state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in kept}
         if self._sketch and self.informed:
             state["sketches"] = np.stack([stores[i]["updates"] for i in self.informed])
         return state | {"updates": self.updates.cpu().numpy(), "apart": self.apart.cpu().numpy()}
@@ -131,6 +132,7 @@ class Memory:
         self._look(*to_host(self.apart, self._short))
         for i, lane in enumerate(self._lanes):
             stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
+            stored["history"] = selections(lane.cohorts)
             if "sketches" in state and i in self.informed:
                 stored["updates"] = state["sketches"][self.informed.index(i)]
             lane.store.load_state_dict(stored)

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equifl import Rota, Signals, SignalStore, Uniform
+from equifl.distances import centred_products
+from equifl.metrics import gini
 from equifl.selectors import rota
 from equifl.signals import Floats, Ints
 from equifl.testing import SelectorContract, made_up_signals
@@ -166,3 +168,105 @@ def test_a_large_cohort_is_a_miniature_too(monkeypatch: pytest.MonkeyPatch) -> N
     by_tables = error()
     monkeypatch.setattr(rota, "_SEATS", 512)
     assert by_tables < error() / 1.5
+
+
+def seats_of(rounds: range, store: SignalStore, k: int, *, join: dict[int, int] | None = None) -> list[Ints]:
+    """Cohorts of Rota where `join` says how many clients there are from a round on; everybody answers."""
+    rng = np.random.default_rng(0)
+    cohorts = []
+    for round in rounds:
+        store.grow((join or {}).get(round, len(store)))
+        cohort = Rota().select(store.signals(round), k, rng=rng)
+        store.observe(cohort, round=round, updates=rng.normal(size=(k, 3)))
+        cohorts.append(cohort)
+    return cohorts
+
+
+def test_newcomers_do_not_take_every_seat() -> None:
+    """Four clients for 20 rounds, then eight: by lifetime counts the old four would have no seat for 20 rounds."""
+    cohorts = seats_of(range(40), SignalStore(4), 2, join={20: 8})
+    after = np.bincount(np.concatenate(cohorts[20:]), minlength=8)
+    assert after[:4].sum() >= 0.4 * after.sum()
+    assert after[4:].sum() >= 0.4 * after.sum()
+    assert after.max() - after.min() <= 2
+
+
+@pytest.mark.parametrize("catch_up", [0, 1, 5])
+def test_who_comes_back_catches_up_by_so_many_turns(catch_up: int) -> None:
+    rng = np.random.default_rng(0)
+    store = SignalStore(6, catch_up=catch_up)
+    store.observe(np.arange(6), updates=rng.normal(size=(6, 3)))
+    everyone, without = np.ones(6, bool), np.arange(6) != 0
+    for round in range(20):
+        cohort = Rota().select(store.signals(round, available=without), 2, rng=rng)
+        store.observe(cohort, round=round)
+    fewest = store.signals(20).times_selected[1:].min()
+    in_a_row = 0
+    for round in range(20, 30):
+        cohort = Rota().select(store.signals(round, available=everyone), 2, rng=rng)
+        store.observe(cohort, round=round)
+        if 0 not in cohort:
+            break
+        in_a_row += 1
+    assert store.signals(30).missed_turns[0] == fewest - catch_up
+    assert catch_up <= in_a_row <= catch_up + 1
+
+
+def test_a_closed_population_always_online_is_chosen_by_its_counts() -> None:
+    """Cohort for cohort as if the store counted selections alone, unknown clients and silent rounds included."""
+    rng = np.random.default_rng(7)
+    updates = rng.normal(size=(30, 4))
+    store, counts, last = SignalStore(30), np.zeros(30, np.int64), np.full(30, -1)
+    for round in range(25):
+        signals = store.signals(round, available=np.ones(30, bool))
+        cohort = Rota().select(signals, 4, rng=round)
+        known = signals.knows_update
+        plain = Signals(
+            updates=np.where(known[:, None], updates, np.nan), times_selected=counts, last_selected=last, round=round
+        )
+        assert Rota().select(plain, 4, rng=round).tolist() == cohort.tolist()
+        store.observe(cohort, round=round, updates=updates[cohort])
+        counts[cohort] += 1
+        last[cohort] = round
+    assert not store.signals(25).missed_turns.any()
+
+
+def test_with_a_third_online_participation_is_nearly_equal() -> None:
+    """The paper's setting: 100 clients, 10 a round, 70 rounds, 30 % online."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        store = SignalStore(100)
+        store.observe(np.arange(100), updates=rng.normal(size=(100, 3)))
+        for round in range(70):
+            online = rng.random(100) < 0.3
+            cohort = Rota().select(store.signals(round, available=online), min(10, int(online.sum())), rng=rng)
+            store.observe(cohort, round=round)
+        assert gini(store.signals(70).times_selected) <= 0.05
+
+
+def test_ends_where_squared_lengths_add_up_to_less_than_nothing() -> None:
+    """Distances on a line, of two pairs of clients: rounding made the least gain of a swap negative."""
+    u = np.array([0.3, -0.3, 0, 0, 0, 0])
+    signals = Signals(distances=np.abs(u[:, None] - u), times_selected=np.array([1, 1, 0, 0, 0, 0]))
+    assert len(Rota().select(signals, 1, rng=0)) == 1
+
+
+@given(st.integers(2, 24), st.integers(0, 10**6), st.sampled_from(["euclidean", "squared", "any", "two values"]))
+def test_ends_for_all_distances_within_its_passes(n: int, seed: int, kind: str) -> None:
+    """It stops by itself, before the bound on passes does: what it returns then is a local minimum."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(n, 2)).round(1)
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    if kind == "squared":
+        distances = distances**2
+    elif kind != "euclidean":  # symmetric numbers, which no points have as distances
+        distances = rng.random((n, n)) if kind == "any" else rng.choice([0.0, 1.0], (n, n))
+        distances = np.triu(distances, 1) + np.triu(distances, 1).T
+    signals = Signals(distances=distances)
+    products = centred_products(signals)(np.arange(n), np.arange(n))
+    k = int(rng.integers(1, n + 1))
+    labels = np.minimum(np.arange(n) // k, n // k)
+    once = rota.planned(products, np.zeros(n), labels, n // k)
+    np.testing.assert_array_equal(rota.planned(products, np.zeros(n), once, n // k), once)
+    assert np.bincount(once).tolist() == np.bincount(labels).tolist()
+    assert len(set(Rota().select(signals, k, rng=0).tolist())) == k

@@ -73,7 +73,7 @@ def test_refuses_a_phi_below_zero() -> None:
     [
         ({"lam": -0.1}, "lam: -0.1 is not allowed; allowed: 0 or more"),
         ({"lam": float("nan")}, "lam: nan"),
-        ({"lam": "1"}, "lam: '1' is not allowed; allowed: 0 or more"),
+        ({"lam": "1"}, "lam: '1' is not allowed; allowed: a number, 0 or more"),
         ({"b": None}, "b: None"),
         ({"b": 0}, "b: 0 is not allowed; allowed: above 0"),
         ({"b": -1.0}, "b: -1.0"),

@@ -92,3 +92,51 @@ def test_refuses_bad_parameters(parameters: dict[str, Any], message: str) -> Non
 def test_needs_what_its_inner_objective_needs() -> None:
     assert needs(UnionFL()) == {"updates"}
     assert needs(UnionFL(inner=SubTrunc())) == {"losses", "updates"}
+
+
+COHORTS = [[0, 1], [2, 3], [0, 4], [5, 6], [2, 0]]
+
+
+def remembered() -> Signals:
+    store = SignalStore(8)
+    store.observe(range(8), updates=np.eye(8))
+    for round, ids in enumerate(COHORTS):
+        store.observe(ids, round=round)
+    return store.signals(len(COHORTS))
+
+
+@given(st.sets(st.integers(1, 9)))
+def test_offsets_are_the_rounds_that_are_looked_back_at(offsets: set[int]) -> None:
+    """By definition: the union of S_(t - offset), of rounds that were."""
+    union = set().union(*(COHORTS[5 - offset] for offset in offsets if offset <= 5))
+    signals = remembered()
+    assert set(np.flatnonzero(UnionFL(window=tuple(offsets)).recent(signals)).tolist()) == union
+    assert UnionFL(window=offsets).recent(signals).sum() == len(union)  # type: ignore[arg-type]
+
+
+def test_a_window_may_change_with_the_round() -> None:
+    signals = remembered()
+    changing = UnionFL(window=lambda t: {t, 1} if t % 2 else 3)
+    assert set(np.flatnonzero(changing.recent(signals)).tolist()) == {0, 1, 2}  # rounds 0 and 4
+    assert (UnionFL(window=lambda t: t - 2).recent(signals) == UnionFL(window=3).recent(signals)).all()
+
+
+def test_the_last_rounds_are_the_same_as_their_offsets() -> None:
+    signals = remembered()
+    for window in range(1, 8):
+        ours = UnionFL(window=tuple(range(1, window + 1)))
+        assert (ours.recent(signals) == UnionFL(window=window).recent(signals)).all()
+
+
+def test_offsets_need_the_history() -> None:
+    signals = Signals(updates=np.eye(4), round=3)
+    with pytest.raises(
+        ValueError, match=r"window: \(1, 3\) needs signals.history, which is missing; take the signals"
+    ):
+        UnionFL(window=(1, 3)).select(signals, 2, rng=0)
+
+
+@pytest.mark.parametrize("window", [(1, 0), (1.5,), "12"])
+def test_refuses_offsets_that_are_no_rounds_before(window: Any) -> None:
+    with pytest.raises(ValueError, match=r"window: .* is not allowed; allowed: an integer of 1 or more"):
+        UnionFL(window=window)

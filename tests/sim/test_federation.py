@@ -14,7 +14,7 @@ from equifl.objectives import FacilityLocation
 from equifl.selectors import Uniform
 from equifl.signals import Ints, Signals
 from equifl.sim import federation as federation_module
-from equifl.sim.data import Dataset
+from equifl.sim.data import Dataset, load
 from equifl.sim.federation import Federation
 from equifl.sim.models import make_module
 from equifl.sim.reference import Reference
@@ -393,3 +393,54 @@ def test_on_a_cpu_tf32_changes_nothing(engine: str) -> None:
     for _ in range(4):
         assert plain.play() == rough.play()
     assert torch.equal(plain.models, rough.models)
+
+
+def test_a_list_of_cohort_sizes_is_one_a_round() -> None:
+    federation = make("per_round=[3, 1, 2]", "rounds=5")
+    assert [len(record["cohort"]) for _ in range(5) for record in federation.play()] == [3, 1, 2, 2, 2]
+
+
+def test_a_window_of_offsets_goes_on_from_a_checkpoint() -> None:
+    selectors = {"unionfl": {"mu": 100.0, "window": [1, 3]}}
+    straight = make("rounds=6", selectors=selectors)
+    records = [record for _ in range(6) for record in straight.play()]
+    cohorts = [set(record["cohort"]) for record in records]
+    assert not any(cohorts[t] & cohorts[t - 1] for t in range(1, 6))
+    halfway = make("rounds=6", selectors=selectors)
+    before = [record for _ in range(3) for record in halfway.play()]
+    resumed = make("rounds=6", selectors=selectors)
+    resumed.load_state(halfway.state(), cohorts_of(before))
+    assert [record for _ in range(3) for record in resumed.play()] == records[3:]
+
+
+def test_newcomers_with_other_classes_do_not_take_over(tmp_path: Path) -> None:
+    """Twenty clients of the digits 0 to 7; after 20 rounds five more, of 8 and 9.
+
+    By lifetime counts these five would be the only ones to train for ten rounds, and the model would forget the rest.
+    """
+    digits = load("digits")
+
+    def owners(labels: Ints) -> Ints:
+        old = labels < 8
+        whose = np.empty(len(labels), np.int64)
+        whose[old], whose[~old] = np.arange(old.sum()) % 20, 20 + np.arange((~old).sum()) % 5
+        return whose
+
+    arrays = (digits.x_train, digits.y_train, digits.x_test, digits.y_test)
+    there = Dataset("digits", *arrays, 10, owners(digits.y_train), owners(digits.y_test))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join([",".join(["1"] * 20 + ["0"] * 5)] * 20 + [",".join(["1"] * 25)] * 10))
+    settings = ["rounds=30", "clients=25", "per_round=4", "seeds=[0, 1]", "train.steps=10", "train.lr=0.05"]
+    settings += ["data={name='digits',partition='natural'}", "evaluate_every=30", "train.model=mlp"]
+    settings += [f"availability.trace={str(trace)!r}", "selectors={uniform={}, rota={}}"]
+    federation = Federation(Config.load(None, settings), there, device="cpu")
+    for _ in range(30):
+        records = federation.play()
+    old = {
+        name: np.mean([record["client_accuracy"][:20] for record in records if record["selector"] == name])
+        for name in ("uniform", "rota")
+    }
+    assert old["uniform"] > 85
+    assert old["rota"] >= old["uniform"] - 2
+    seats = [cohort for run in federation.lanes if run.name == "rota" for cohort in run.cohorts[20:]]
+    assert (np.concatenate(seats) < 20).mean() >= 0.4
