@@ -24,7 +24,7 @@ from equifl.paper import tables
 from equifl.records import RunFolder
 from equifl.report.table import make_table
 from equifl.selectors.rules import needs
-from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, notes
+from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, draw_verdicts, notes
 
 
 class OneLine(click.Group):
@@ -219,10 +219,9 @@ def reproduce(table: str, names: tuple[str, ...], seeds: int, out: Path, data_di
             console.print(f"{data_name}, {variant}")
             console.print(draw_table(make_table(results.rows(needed, range(seeds)))))
         for title in wanted:
-            console.print(draw_paper_table(title, data_name, results.finals(), range(seeds)))
-        for verdict in paper_runs.verdicts(wanted, data_name, results.finals(), range(seeds)):
-            figure = f"{verdict.mean:+.2f} ±{verdict.half_width:.2f}"
-            console.print(f"{verdict.claim.text}: [bold]{verdict.word}[/bold] ({figure})", soft_wrap=True)
+            console.print(draw_paper_table(title, data_name, results.finals(), range(seeds)), "")
+        if verdicts := paper_runs.verdicts(wanted, data_name, results.finals(), range(seeds)):
+            console.print(draw_verdicts(data_name, verdicts), "")
         click.echo(f"{data_name}: the runs took {results.seconds:.0f} s on {results.made_with.get('device')}\n")
 
 

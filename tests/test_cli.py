@@ -17,7 +17,7 @@ from equifl import __version__
 from equifl.cli import main
 from equifl.config import SELECTORS, Config
 from equifl.records import RunFolder
-from equifl.report.table import make_table
+from equifl.report.table import DISPLAY_NAMES, make_table
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-P"]  # as the installed command: the current folder is not on the path by itself
@@ -79,11 +79,12 @@ def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_e
     folder, run = finished
     lines = run.stdout.splitlines()
     assert lines[0].split()[0] == "selector"
-    assert [line.split()[0] for line in lines if line.split()[0] in SELECTORS] == list(SELECTORS)
+    names = DISPLAY_NAMES.values()
+    assert [line.split()[0] for line in lines if line.split()[0] in names] == list(names)
     assert lines[-2:] == [f"record: {folder}", f"report: {folder / 'report.html'}"]
     progress = run.stderr.splitlines()
     assert progress[0].startswith("digits: 6 selectors x 2 seeds on ")
-    assert progress[-1].startswith("round 4/4; uniform ")
+    assert progress[-1].startswith("round 4/4; Random ")
 
 
 def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished: tuple[Path, Finished]) -> None:
@@ -243,6 +244,24 @@ def test_an_unknown_data_set_is_refused() -> None:
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
     assert line.startswith("equifl: data set with files: 'minst' is not known; did you mean 'mnist'?")
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+@pytest.mark.parametrize("what", ["all", "fresh"])
+def test_the_papers_tables_from_finished_runs_with_one_seed(
+    what: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    told = said("reproduce", what, "--seeds", "1", "--out", str(ROOT / "results" / "paper"))
+    assert all(len(line) <= columns for line in told.splitlines())
+    assert "one seed" in told
+    names = ["Random", "Power-of-Choice", "Rota", *(["lambda 0.95", "window 10", "ln(1+x)"] if what == "all" else [])]
+    lines = [line.strip() for line in told.splitlines()]
+    for name in names:
+        found = [line for line in lines if line == name or line.startswith(f"{name} ")]
+        assert len(found) >= 2, name  # of both data sets
+    for wrong in ("nan", "1 seeds", "*", "…", "chose the same"):
+        assert wrong not in told
 
 
 def test_the_version() -> None:

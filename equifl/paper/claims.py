@@ -35,10 +35,10 @@ class Verdict:
     seeds: int
 
     @property
-    def word(self) -> str:
+    def outcome(self) -> str:
         """holds, does not hold, or not decided.
 
-        >>> Verdict(Claim("a < b", "table1", lambda values: values("a", "x")), -2.0, 0.5, 20).word
+        >>> Verdict(Claim("a < b", "table1", lambda values: values("a", "x")), -2.0, 0.5, 20).outcome
         'holds'
         """
         side = -1 if self.claim.below else 1
@@ -46,7 +46,13 @@ class Verdict:
             return "holds"
         if self.mean * side < -self.half_width:
             return "does not hold"
-        return f"not decided at {self.seeds} seeds"
+        return "not decided"
+
+    @property
+    def word(self) -> str:
+        """The outcome, and where it is open, at how many seeds."""
+        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        return f"{self.outcome} at {seeds}" if self.outcome == "not decided" else self.outcome
 
 
 def claims(data: str) -> list[Claim]:

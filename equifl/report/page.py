@@ -19,7 +19,7 @@ from equifl.records import RunFolder
 from equifl.report.figures import COLOURS, Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers, whole_rounds
 from equifl.report.recipe import as_toml
-from equifl.report.table import MEASURES, Measure, Table, make_table
+from equifl.report.table import MEASURES, Measure, Table, display_name, listed, make_table
 
 REPORT = "report.html"
 
@@ -43,7 +43,7 @@ def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: lis
     environment = Environment(  # loads the template beside this file
         loader=PackageLoader("equifl.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"nan": math.isnan, "data_uri": data_uri}
+    environment.filters |= {"nan": math.isnan, "data_uri": data_uri, "display_name": display_name}
     return environment.get_template("template.html.j2").render(
         title=_title(config["data"]["name"], numbers),
         simulated="flower" not in config,
@@ -70,13 +70,20 @@ def _lead(table: Table) -> str:
     if len(table.cells) == 1:
         return ""
     accuracy, dissimilarity = MEASURES[:2]
-    most, fairest = (_best(table, measure) for measure in (accuracy, dissimilarity))
+    most, fairest = _best(table, accuracy), _best(table, dissimilarity)
     return f"Most accurate: {most} %. Fairest: {fairest} points between two clients on average."
 
 
 def _best(table: Table, measure: Measure) -> str:
-    found = {name: cells[measure.title] for name, cells in table.cells.items() if cells[measure.title].best}
-    return f"{' and '.join(found)}, {measure.shown(next(iter(found.values())).mean)}"
+    """Who is best, and the figure: a tie of those whose figures look the same."""
+    best = [name for name, cells in table.cells.items() if cells[measure.title].best]
+    names, figure = (
+        listed([display_name(name) for name in best]),
+        measure.shown(table.cells[best[0]][measure.title].mean),
+    )
+    if len(best) == 1:
+        return f"{names}, {figure}"
+    return f"all tie at {figure}" if len(best) == len(table.cells) else f"a tie of {names} at {figure}"
 
 
 def _for_page(drawing: Drawing) -> dict[str, Any]:

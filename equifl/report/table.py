@@ -1,15 +1,43 @@
-"""The table at the end of a run: every selector, mean and 95 % interval over seeds, and its difference to Uniform."""
+"""The table at the end of a run: every selector, mean and 95 % interval over seeds, and its difference to Random."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from equifl.metrics import excludes_zero, interval, paired
 
 Row = Mapping[str, Any]
+
+DISPLAY_NAMES: Mapping[str, str] = {
+    "uniform": "Random",
+    "power_of_choice": "Power-of-Choice",
+    "divfl": "DivFL",
+    "subtrunc": "SubTrunc",
+    "unionfl": "UnionFL",
+    "rota": "Rota",
+}
+
+
+def display_name(key: str) -> str:
+    """What tables and figures call a selector of the configuration: the six have names, one's own keys stay.
+
+    >>> display_name("uniform"), display_name("subtrunc_0.95")
+    ('Random', 'subtrunc_0.95')
+    """
+    return DISPLAY_NAMES.get(key, key)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,8 @@ MEASURES = (
 class Cell:
     """A selector's result in one measure; nan where there are too few seeds, or replies, to say.
 
-    `difference` is to the baseline, seed by seed, with its own interval; None for the baseline itself.
+    `difference` is to the baseline, seed by seed, with its own interval; None for the baseline itself. `best` are all
+    whose mean is the best with the digits that are shown.
     """
 
     mean: float
@@ -55,12 +84,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells by selector and measure, as of the last evaluated round."""
+    """Cells by selector and measure, as of the last evaluated round, and what else a reader of them should know."""
 
     round: int
     seeds: int
     baseline: str | None
     cells: dict[str, dict[str, Cell]]
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them: None in the place of nan."""
@@ -78,6 +108,7 @@ def final_rows(rows: Iterable[Row]) -> dict[str, dict[int, Row]]:
 
 def make_table(rows: Iterable[Row], baseline: str = "uniform") -> Table:
     """Mean and interval over seeds for every selector; differences are paired by seed."""
+    rows = list(rows)
     finals = final_rows(rows)
     if not finals:
         raise ValueError("records: no evaluated round yet")
@@ -91,8 +122,52 @@ def make_table(rows: Iterable[Row], baseline: str = "uniform") -> Table:
         best = (max if m.more_is_better else min)(known, default=math.nan)
         for name, (mean, half_width) in means.items():
             against = None if base in (None, name) else _where_known(paired, values[name], values[str(base)])
-            cells[name][m.title] = Cell(mean, half_width, against, mean == best)
-    return Table(finals[next(iter(finals))][seeds[0]]["round"] + 1, len(seeds), base, cells)
+            is_best = not math.isnan(mean) and m.shown(mean) == m.shown(best)
+            cells[name][m.title] = Cell(mean, half_width, against, is_best)
+    played = finals[next(iter(finals))][seeds[0]]["round"] + 1
+    return Table(played, len(seeds), base, cells, (*_same_cohorts(rows), *_saturated(rows)))
+
+
+def _same_cohorts(rows: Iterable[Row]) -> list[str]:
+    """Which selectors chose the same clients in every round of every seed; nothing of records without cohorts."""
+    chosen: dict[str, dict[tuple[int, int], frozenset[int]]] = {}
+    for row in rows:
+        if row.get("cohort"):
+            chosen.setdefault(row["selector"], {})[row["seed"], row["round"]] = frozenset(row["cohort"])
+    alike: list[list[str]] = []
+    for name, cohorts in chosen.items():
+        group = next((group for group in alike if chosen[group[0]] == cohorts), None)
+        if group is None:
+            alike.append([name])
+        else:
+            group.append(name)
+    return [
+        f"{listed([display_name(name) for name in group])} chose the same cohorts in {_extent(chosen[group[0]])}."
+        for group in alike
+        if len(group) > 1
+    ]
+
+
+def _extent(cohorts: Iterable[tuple[int, int]]) -> str:
+    """All rounds, in words, from pairs of seed and round."""
+    seeds, rounds = (len(set(part)) for part in zip(*cohorts, strict=True))
+    return ("the only round" if rounds == 1 else f"all {rounds} rounds") + (f" of {seeds} seeds" if seeds > 1 else "")
+
+
+def _saturated(rows: Iterable[Row]) -> list[str]:
+    """Which selectors' loss term was full with the first client picked, in more than half of the rounds."""
+    picks: dict[str, Counter[bool]] = {}
+    for row in rows:
+        if "saturated_at" in row:
+            picks.setdefault(row["selector"], Counter())[row["saturated_at"] == 1] += 1
+    shares = {name: found[True] / found.total() for name, found in picks.items()}
+    full = [f"{display_name(name)} ({100 * share:.0f} %)" for name, share in shares.items() if share > 0.5]
+    if not full:
+        return []
+    return [
+        f"b was reached with the first pick in most rounds of {listed(full)}, so the loss term hardly chooses: "
+        "try a larger b."
+    ]
 
 
 def _number(value: float | None) -> float:

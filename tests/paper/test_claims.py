@@ -70,3 +70,5 @@ def test_which_side_counts() -> None:
     assert Verdict(above, 1.0, 0.5, 3).word == "holds"
     assert Verdict(above, -1.0, 0.5, 3).word == "does not hold"
     assert Verdict(above, 0.3, 0.5, 3).word == "not decided at 3 seeds"
+    assert Verdict(above, 0.3, float("nan"), 1).word == "not decided at one seed"
+    assert Verdict(above, 0.3, 0.5, 3).outcome == "not decided"

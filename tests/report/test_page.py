@@ -165,6 +165,45 @@ def test_without_uniform_there_are_no_differences() -> None:
     assert "difference to" not in page.text
 
 
+def with_accuracy(config: dict[str, Any], **accuracy: float) -> Reader:
+    """The page of a run whose selectors end with these accuracies, and the same dissimilarity."""
+    rows = records(config)
+    for row in rows:
+        if "accuracy" in row:
+            row |= {"accuracy": accuracy[row["selector"]], "dissimilarity": 8.25}
+    return Reader(make_page(config, MADE_WITH, rows))
+
+
+def test_the_lead_names_who_is_best() -> None:
+    page = with_accuracy(configuration(), uniform=80.0, subtrunc=81.0, rota=82.0)
+    assert "Most accurate: Rota, 82.0 %. Fairest: all tie at 8.2 points between two clients on average." in page.text
+
+
+def test_what_looks_the_same_is_a_tie() -> None:
+    config = configuration(["uniform", "subtrunc", "mine", "rota"])
+    page = with_accuracy(config, uniform=80.0, subtrunc=87.41, mine=87.36, rota=87.44)
+    assert "Most accurate: a tie of SubTrunc, mine and Rota at 87.4 %." in page.text
+
+
+def test_the_table_has_display_names_and_its_notes() -> None:
+    config = configuration(["uniform", "divfl", "mine"], seeds=[4])
+    rows = records(config)
+    for divfl, mine in zip(
+        *([row for row in rows if row["selector"] == name] for name in ("divfl", "mine")), strict=True
+    ):
+        mine["cohort"] = divfl["cohort"][::-1]
+    page = Reader(make_page(config, MADE_WITH, rows))
+    assert "DivFL and mine chose the same cohorts in all 6 rounds." in page.text
+    assert len(page.all("p", **{"class": "note"})) == 2  # and the one for browsers without JavaScript
+    for name in ("Random", "DivFL", "mine"):
+        assert re.search(rf"^{name}$", page.text, re.MULTILINE)
+    assert "Below, the difference to Random." in page.text  # one seed: no stars to explain
+    assert "a star" not in page.text
+    many = read(configuration())
+    assert "the difference to Random, seed by seed; a star where its interval excludes zero." in many.text
+    assert len(many.all("p", **{"class": "note"})) == 1
+
+
 def test_hundreds_of_clients_and_rounds_stay_below_six_megabytes() -> None:
     names = ["uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota"]
     config = configuration(names, clients=900, per_round=20, rounds=200, seeds=[0], evaluate_every=50)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from equifl.report.table import MEASURES, Cell, final_rows, make_table
+from equifl.config import SELECTORS
+from equifl.report.table import DISPLAY_NAMES, MEASURES, Cell, display_name, final_rows, make_table
 
 TITLES = [measure.title for measure in MEASURES]
 
@@ -98,6 +99,13 @@ def test_who_ties_is_best_together() -> None:
     assert [name for name, cells in table.cells.items() if cells["accuracy %"].best] == ["a", "b"]
 
 
+def test_who_looks_the_same_is_best_together() -> None:
+    values = {"a": [80.04], "b": [79.96], "c": [79.94]}  # 80.0, 80.0 and 79.9 with one digit
+    table = make_table(made_up(values))
+    assert [name for name, cells in table.cells.items() if cells["accuracy %"].best] == ["a", "b"]
+    assert [name for name, cells in table.cells.items() if cells["Gini"].best] == ["c"]  # which shows two digits
+
+
 def test_without_the_baseline_there_are_no_differences() -> None:
     table = make_table(made_up({"rota": [1.0, 2.0], "divfl": [3.0, 4.0]}))
     assert table.baseline is None
@@ -179,3 +187,83 @@ def test_as_json_there_is_no_nan() -> None:
         "difference": None,
         "best": False,
     }
+
+
+# Names
+
+
+def test_each_of_the_six_has_a_name_and_ones_own_key_is_left_alone() -> None:
+    assert list(DISPLAY_NAMES) == list(SELECTORS)
+    assert display_name("uniform") == "Random"
+    assert [display_name(key) for key in ("subtrunc_0.95", "Uniform", "mine")] == ["subtrunc_0.95", "Uniform", "mine"]
+
+
+# What a reader should know
+
+
+def chosen(cohorts: dict[str, list[list[int]]], seeds: int = 2, **more: Any) -> list[dict[str, Any]]:
+    """A run in which selectors choose these cohorts round by round, with every seed."""
+    rows = [
+        row(name, seed, round, cohort=cohort, **more)
+        for name, by_round in cohorts.items()
+        for seed in range(seeds)
+        for round, cohort in enumerate(by_round)
+    ]
+    measures = {"accuracy": 50.0, "dissimilarity": 5.0, "worst10": 40.0, "participation": {"gini": 0.5}}
+    return [found | measures for found in rows]
+
+
+def test_says_who_chose_the_same_cohorts_in_whatever_order() -> None:
+    cohorts = {"uniform": [[0, 1], [2, 3]], "divfl": [[4, 5], [6, 7]], "mine": [[5, 4], [7, 6]]}
+    cohorts |= {"subtrunc": [[4, 5], [7, 6]], "rota": [[4, 5], [6, 8]]}
+    (note,) = make_table(chosen(cohorts)).notes
+    assert note == "DivFL, mine and SubTrunc chose the same cohorts in all 2 rounds of 2 seeds."
+
+
+def test_each_group_that_chose_the_same_has_its_own_note() -> None:
+    found = make_table(chosen({"a": [[0]], "b": [[1]], "c": [[1]], "d": [[0]], "e": [[2]]}, seeds=1)).notes
+    assert found == (
+        "a and d chose the same cohorts in the only round.",
+        "b and c chose the same cohorts in the only round.",
+    )
+
+
+def test_one_cohort_of_one_seed_that_differs_is_enough() -> None:
+    rows = chosen({"divfl": [[4, 5]] * 30, "subtrunc": [[4, 5]] * 30}, seeds=1)
+    assert make_table(rows).notes == ("DivFL and SubTrunc chose the same cohorts in all 30 rounds.",)
+    rows[-1]["cohort"] = [4, 6]
+    assert make_table(rows).notes == ()
+
+
+def test_records_without_cohorts_say_nothing_of_them() -> None:
+    rows = chosen({"divfl": [[0]], "subtrunc": [[0]]})
+    assert make_table([{key: found[key] for key in found if key != "cohort"} for found in rows]).notes == ()
+
+
+@pytest.mark.parametrize(("full", "told"), [(6, "60 %"), (10, "100 %"), (5, None), (0, None)])
+def test_says_where_b_was_reached_with_the_first_pick_in_most_rounds(full: int, told: str | None) -> None:
+    rows = chosen({"divfl": [[i] for i in range(10)], "subtrunc": [[i + 1] for i in range(10)]}, seeds=1)
+    for found in rows[10:]:
+        found["saturated_at"] = 1 if found["round"] < full else 2 if found["round"] % 2 else None
+    expected = (
+        f"b was reached with the first pick in most rounds of SubTrunc ({told}), so the loss term hardly chooses"
+    )
+    assert make_table(rows).notes == ((f"{expected}: try a larger b.",) if told else ())
+
+
+def test_only_rounds_that_know_of_saturation_count() -> None:
+    rows = chosen({"mine": [[i] for i in range(10)]}, seeds=1)
+    rows[0]["saturated_at"] = 1
+    (note,) = make_table(rows).notes
+    assert "mine (100 %)" in note
+
+
+def test_a_parameter_that_does_nothing_is_one_line_for_all_who_have_it() -> None:
+    cohorts = {f"lam_{i}": [[0, 1]] * 3 for i in range(3)}
+    table = make_table(chosen(cohorts, saturated_at=1))
+    assert table.notes == (
+        "lam_0, lam_1 and lam_2 chose the same cohorts in all 3 rounds of 2 seeds.",
+        "b was reached with the first pick in most rounds of lam_0 (100 %), lam_1 (100 %) and lam_2 (100 %), so the "
+        "loss term hardly chooses: try a larger b.",
+    )
+    assert json.loads(json.dumps(table.as_dict()))["notes"] == list(table.notes)
