@@ -33,7 +33,6 @@ from equifl.sim.federation import Federation
 ROOT = Path(__file__).resolve().parent.parent
 LINES = {
     "fast": ("fast", "uniform"),
-    "hybrid": ("hybrid", "uniform"),
     "general": ("general", "uniform"),
     "fast, Rota": ("fast", "rota"),
 }

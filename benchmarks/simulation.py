@@ -15,8 +15,7 @@ Printed: the median over repeats of rounds a second (each the median of its roun
 their spread; seconds from the start of the process to the end of its first round; the peak of the memory of all its
 processes, from a run of its own, because looking costs time; how many times its rounds a second our engines make;
 and for ours and the loop the seconds for the gradients, with losses, of all 100 clients at one model, and for their
-losses alone. What numba compiles is in its cache before. *hybrid, any module* has the same LeNet in a module that
-is not seen to be one, as a module of one's own is not.
+losses alone. What numba compiles is in its cache before.
 """
 
 from __future__ import annotations
@@ -54,8 +53,6 @@ class Contender:
 
 CONTENDERS = {
     "fast": Contender("ours", "fast"),
-    "hybrid": Contender("ours", "hybrid"),
-    "hybrid, any module": Contender("ours", "hybrid, any module"),
     "general": Contender("ours", "general"),
     "plain loop": Contender("loop"),
     "Flower": Contender("flower", environment="flower"),
@@ -64,7 +61,7 @@ CONTENDERS = {
     "FedLab": Contender("fedlab", environment="fedlab"),
     "FedJAX": Contender("fedjax", environment="fedjax"),
 }
-OURS = ("fast", "hybrid", "general")
+OURS = ("fast", "general")
 Row = dict[str, Any]
 
 

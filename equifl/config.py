@@ -147,8 +147,7 @@ class Config:
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
     `memory_limit`: bytes that a run may take on a GPU, in which its lanes are then trained in parts; None = any.
-    `engine`: "fast" needs numba and a plain sequence of layers, "hybrid" numba and convolutions or max-pooling,
-    "general" takes any model; "auto" sees what can run.
+    `engine`: "fast" needs numba and a plain sequence of layers, "general" takes any model; "auto" sees what can run.
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
     0.5
@@ -163,7 +162,7 @@ class Config:
     sketch: int | None = None
     memory_limit: int | None = None
     evaluate_every: int = 5
-    engine: Literal["auto", "general", "hybrid", "fast"] = "auto"
+    engine: Literal["auto", "general", "fast"] = "auto"
     data: Data = field(default_factory=lambda: Data(classes_per_client=2))
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)

@@ -14,7 +14,6 @@ sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
 
 import gpu  # noqa: E402
 import growth  # noqa: E402
-import modules  # noqa: E402
 import simulation  # noqa: E402
 from race.course import EXAMPLES, Course  # noqa: E402
 from race.memory import Peak, family  # noqa: E402
@@ -41,12 +40,6 @@ def test_the_page_shows_the_growth_as_it_was_measured() -> None:
     table = growth.read(ROOT / "benchmarks" / "results" / "growth.json")
     assert growth.table(table) in (ROOT / "docs" / "performance.md").read_text()
     assert growth.figure(table) == (ROOT / "docs" / "figures" / "growth.svg").read_text()
-
-
-def test_the_page_shows_what_modules_gain() -> None:
-    found = results("modules.json")["milliseconds"]
-    assert list(found) == list(modules.MODULES)
-    assert modules.table(found) in (ROOT / "docs" / "performance.md").read_text()
 
 
 @pytest.mark.parametrize(("work", "steps"), [("A", 10), ("B", 19)])

@@ -110,7 +110,7 @@ class Sweep:
         config: every selector with every seed.
         dataset: put into the cluster's object store once.
         device: auto, cpu or cuda; auto is cuda if the cluster has a GPU.
-        engine: auto, general, hybrid or fast.
+        engine: auto, general or fast.
         address: of the cluster; None = start one here.
     """
 

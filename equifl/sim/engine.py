@@ -89,7 +89,6 @@ class Engine:
         device: "cpu" or "cuda".
         budget: how many input numbers one program takes at a time, which bounds its memory (default 2^17 on a CPU:
             five LeNets with a batch of 32 each; 2^26 on a GPU).
-        name: of the engine in records: "hybrid" where the model has our loops in it.
         note: why it is not the fast engine, if that was asked for.
     """
 
@@ -100,10 +99,9 @@ class Engine:
         device: str,
         *,
         budget: int | None = None,
-        name: str = "general",
         note: str = "",
     ) -> None:
-        self.model, self.name, self.note = model, name, note
+        self.model, self.name, self.note = model, "general", note
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
         self._budget = budget or (2**26 if on_gpu else 2**17)

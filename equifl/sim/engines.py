@@ -1,4 +1,4 @@
-"""Which engine runs a model: the fast one where model and machine suit it, else the hybrid or general one, and why."""
+"""Which engine runs a model: the fast one where model and machine suit it, else the general one, and why."""
 
 from __future__ import annotations
 
@@ -18,31 +18,17 @@ AnyEngine: TypeAlias = "Engine | FastEngine"
 
 
 def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: str) -> AnyEngine:
-    """The engine `wanted`: "general", "hybrid", "fast", or "auto": the last of these that can run this model here."""
+    """The engine `wanted`: "general", "fast", or "auto": the fast one if it can run this model here."""
     if wanted == "general" or (wanted == "auto" and device != "cpu"):
         return Engine(model, dataset, device)
-    obstacle = obstacle_to_fast(model, device) if wanted != "hybrid" else ""
+    obstacle = obstacle_to_fast(model, device)
     if obstacle and wanted == "fast":
         raise ValueError(f"engine: the fast one cannot run this here: {obstacle}")
-    if wanted != "hybrid" and not obstacle:
-        from equifl.sim.fast import FastEngine  # numba is optional, and takes a second
+    if obstacle:
+        return Engine(model, dataset, device, note=obstacle)
+    from equifl.sim.fast import FastEngine  # numba is optional, and takes a second
 
-        return FastEngine(model, dataset)
-    machine = "it is for CPUs" if device != "cpu" else _obstacle_in_machine()
-    other, why = (None, machine) if machine else _hybrid(model, dataset)
-    if other is not None:
-        return Engine(other, dataset, device, name="hybrid", note=obstacle)
-    if wanted == "hybrid":
-        raise ValueError(f"engine: the hybrid one cannot run this here: {why}")
-    if machine != obstacle and any(isinstance(part, nn.Conv2d | nn.MaxPool2d) for part in model.module.modules()):
-        obstacle += f"; and not by the hybrid engine: {why}"
-    return Engine(model, dataset, device, note=obstacle)
-
-
-def _hybrid(model: StackedModel, dataset: Dataset) -> tuple[StackedModel | None, str]:
-    from equifl.sim.hybrid import hybrid  # numba, again
-
-    return hybrid(model, dataset.x_train.shape[1:])
+    return FastEngine(model, dataset)
 
 
 def obstacle_to_fast(model: StackedModel, device: str) -> str:

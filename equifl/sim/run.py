@@ -104,7 +104,13 @@ def engine_for(folder: Path, config: Config) -> str:
     """The engine a run is to have: where the configuration leaves it open, the one with which it was begun."""
     if config.engine != "auto" or not (folder / CONFIG).is_file():
         return config.engine
-    return str(RunFolder(folder).made_with.get("engine", "general"))
+    begun = str(RunFolder(folder).made_with.get("engine", "general"))
+    if begun == "hybrid":
+        raise ValueError(
+            f"{folder}: was begun with the hybrid engine, which is no more; run it again in another folder, with the "
+            "general engine"
+        )
+    return begun
 
 
 def note(federation: Federation) -> str:

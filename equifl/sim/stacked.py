@@ -7,10 +7,9 @@ import itertools
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -98,10 +97,8 @@ def split(weights: Tensor, module: nn.Module) -> list[Tensor]:
     return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def mapped(
-    module: nn.Module, *, together: bool | None = None, within: Callable[[], AbstractContextManager[Any]] = nullcontext
-) -> Forward:
-    """For any module: all copies together, or one after another; each `within` something that changes what is done.
+def mapped(module: nn.Module, *, together: bool | None = None) -> Forward:
+    """For any module: all copies together, or one after another.
 
     If that is left open it is one after another on a CPU if it convolves: PyTorch's map is slower at that than a loop.
     """
@@ -111,8 +108,7 @@ def mapped(
 
     def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
         weights = dict(zip(names, parameters, strict=True))
-        with within():
-            logits: Tensor = functional_call(own.module, weights, inputs.clone())  # which a module may change
+        logits: Tensor = functional_call(own.module, weights, inputs.clone())  # which a module may change
         return logits
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:

@@ -94,16 +94,10 @@ def test_without_numba_the_general_engine_runs_and_says_how_to_get_it() -> None:
     engine = choose_engine(model, made_up(IMAGE), "cpu", "auto")
     assert (engine.name, engine.note) == ("general", "numba is not installed; pip install 'equifl[fast]'")
     assert choose_engine(model, made_up(IMAGE), "cpu", "general").note == ""
-    for module, more in ((Twice(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10)), True), (Residual(), False)):
+    for module in (Twice(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10)), Residual()):
         engine = choose_engine(StackedModel.of(module, IMAGE), made_up(IMAGE), "cpu", "auto")
         assert engine.name == "general"
         assert engine.note.startswith("the model is no plain sequence")
-        assert (
-            engine.note.endswith("; and not by the hybrid engine: numba is not installed; pip install 'equifl[fast]'")
-            == more
-        )
-    with pytest.raises(ValueError, match="engine: the hybrid one cannot run this here: numba is not installed"):
-        choose_engine(model, made_up(IMAGE), "cpu", "hybrid")
 
 
 def test_a_numba_that_does_not_load_is_no_obstacle_to_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,7 +121,7 @@ def test_without_fused_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fused multiply-add" in obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10), IMAGE), "cpu")
 
 
-@pytest.mark.parametrize("begun", ["general", "hybrid", "fast"])
+@pytest.mark.parametrize("begun", ["general", "fast"])
 def test_a_run_goes_on_by_the_engine_it_was_begun_with(begun: str, tmp_path: Path) -> None:
     config = Config()
     assert engine_for(tmp_path / "run", config) == "auto"
@@ -137,12 +131,18 @@ def test_a_run_goes_on_by_the_engine_it_was_begun_with(begun: str, tmp_path: Pat
     assert engine_for(tmp_path / "run", config) == begun
 
 
+def test_a_run_of_the_hybrid_engine_is_refused(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", Config().as_dict(), {"engine": "hybrid"}).close()
+    with pytest.raises(ValueError, match=r"run: was begun with the hybrid engine, which is no more; run it again in"):
+        engine_for(tmp_path / "run", Config())
+
+
 def test_a_run_from_before_there_were_others_goes_on_by_the_general_one(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", Config().as_dict(), {}).close()
     assert engine_for(tmp_path / "run", Config()) == "general"
 
 
-@pytest.mark.parametrize("engine", ["general", "hybrid", "fast"])
+@pytest.mark.parametrize("engine", ["general", "fast"])
 def test_the_configuration_decides(engine: str) -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     config = Config.load(None, [f"engine={engine}", "selectors={uniform={}}", "seeds=[0]"])
