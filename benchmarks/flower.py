@@ -49,7 +49,7 @@ server = ServerApp()
 def train(message: Message, context: Context) -> Message:
     import torch
 
-    from equifl.sim.models import lenet
+    from equifl.sim.models.zoo import lenet
 
     torch.set_num_threads(1)
     model = lenet((1, 28, 28), 10)
@@ -107,7 +107,7 @@ class Clock:
 
 @server.main()
 def race(grid: Grid, context: Context) -> None:
-    from equifl.sim.models import lenet  # here, because the server whose memory is measured needs no PyTorch
+    from equifl.sim.models.zoo import lenet  # here, because the server whose memory is measured needs no PyTorch
 
     turns, rounds, out = int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     found: dict[str, dict[str, list[float]]] = {}

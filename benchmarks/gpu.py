@@ -28,10 +28,10 @@ from torch.nn.functional import relu
 
 from equifl.config import Config
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine, Sgd
+from equifl.sim.engines.torch.engine import Engine, Sgd
+from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.federation import Federation
-from equifl.sim.models import lenet
-from equifl.sim.stacked import StackedModel
+from equifl.sim.models.zoo import lenet
 
 SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32), "residual": (3, 32, 32)}
 LANES, COHORT, BATCH, STEPS, EXAMPLES = (1, 10, 100), 10, 32, 10, 600

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numba import njit
 
-from equifl.sim import client
-from equifl.sim import kernels as k
-from equifl.sim.layout import Network
-from equifl.sim.llvm import LANES
-from equifl.sim.models import lenet
-from equifl.sim.stacked import StackedModel
+from equifl.sim.engines.compiled import client_work as client
+from equifl.sim.engines.compiled import kernels as k
+from equifl.sim.engines.compiled.llvm import LANES
+from equifl.sim.engines.compiled.network_plan import Network
+from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.models.zoo import lenet
 
 KINDS = {k.CONVOLUTION: "convolution", k.LINEAR: "linear", k.POOL: "pool"}
 REPEATS, TIMES = 7, 50

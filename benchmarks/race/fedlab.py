@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from equifl.sim.models import lenet
+from equifl.sim.models.zoo import lenet
 from race.course import BATCH, CLIENTS, COHORT, RATE, Course, Stopwatch, batches, loss_of
 
 

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.nn.functional import cross_entropy
 
-from equifl.sim.models import lenet
+from equifl.sim.models.zoo import lenet
 from race.course import CLIENTS, COHORT, EXAMPLES, RATE, Course, Stopwatch, batches, loss_of
 
 app = ClientApp()

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from equifl.sim.models import lenet
+from equifl.sim.models.zoo import lenet
 from race.course import CLIENTS, COHORT, RATE, Course, Stopwatch, batches, loss_of
 from race.ours import all_clients
 

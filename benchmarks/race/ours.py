@@ -13,7 +13,7 @@ from torch.nn.utils import vector_to_parameters
 from equifl.config import Config
 from equifl.sim.data import Dataset
 from equifl.sim.federation import Federation
-from equifl.sim.models import lenet
+from equifl.sim.models.zoo import lenet
 from race.course import BATCH, CLIENTS, COHORT, EXAMPLES, JUDGED, RATE, Course, loss_of
 
 

@@ -54,7 +54,7 @@ def simulate(course: Any) -> dict[str, Any]:
     from pfl.model.pytorch import PyTorchModel
     from torch.nn.functional import cross_entropy
 
-    from equifl.sim.models import lenet
+    from equifl.sim.models.zoo import lenet
     from race.course import BATCH, CLIENTS, COHORT, EXAMPLES, RATE, Stopwatch, loss_of
 
     arrays = course.data()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from equifl.signals import Ints
-from equifl.sim.transfers import to_device
+from equifl.sim.engines.torch.transfers import to_device
 
 _LOST = 1e-3  # of the sum of two squares: what is less has lost its digits to rounding
 _AT_A_TIME = {"cpu": 2**20, "cuda": 2**26}  # numbers that are centred: in the caches, in little of the memory

@@ -21,13 +21,13 @@ from equifl.metrics import fairness, participation, round_bytes
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine, Sgd
-from equifl.sim.engines import choose_engine
+from equifl.sim.engines.choose import choose_engine
+from equifl.sim.engines.torch.engine import Engine, Sgd
+from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, require_finite, rows_of, stack
 from equifl.sim.memory import Memory, News
-from equifl.sim.models import make_module
-from equifl.sim.stacked import StackedModel
-from equifl.sim.transfers import to_device, to_host
+from equifl.sim.models.zoo import make_module
 from equifl.sim.world import World
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore

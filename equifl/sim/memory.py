@@ -18,9 +18,9 @@ from torch import Tensor
 
 from equifl.signals import Floats, Ints
 from equifl.sim.apart import distances, renew
+from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.lanes import Lane, require_finite, rows_of, selections
 from equifl.sim.sketching import sketched
-from equifl.sim.transfers import to_device, to_host
 
 _ON_THE_WAY = 2**24  # numbers of sketches that wait to be learnt
 

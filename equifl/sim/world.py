@@ -14,7 +14,7 @@ from equifl.checks import require
 from equifl.config import Availability, Config
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import Dataset, options_of
-from equifl.sim.engine import Sgd
+from equifl.sim.engines.torch.engine import Sgd
 from equifl.sim.partition import Partition, split
 
 STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples")

@@ -15,9 +15,9 @@ from equifl.selectors import Uniform
 from equifl.signals import Ints, Signals
 from equifl.sim import federation as federation_module
 from equifl.sim.data import Dataset, load
+from equifl.sim.engines.reference import Reference
 from equifl.sim.federation import Federation
-from equifl.sim.models import make_module
-from equifl.sim.reference import Reference
+from equifl.sim.models.zoo import make_module
 from equifl.sim.run import cohorts_of
 from equifl.sketch import CountSketch
 

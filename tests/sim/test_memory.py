@@ -9,9 +9,9 @@ import torch
 from equifl.distances import UpdateDistances
 from equifl.selectors import DivFL, PowerOfChoice, Uniform
 from equifl.sim import memory
+from equifl.sim.engines.torch.transfers import to_host
 from equifl.sim.lanes import Lane
 from equifl.sim.memory import Memory
-from equifl.sim.transfers import to_host
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 

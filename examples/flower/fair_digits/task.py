@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from equifl.sim.data import load
-from equifl.sim.models import lenet
+from equifl.sim.models.zoo import lenet
 from equifl.sim.partition import split
 
 BATCH = 32

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numba import njit
 
-from equifl.sim.compiling import compiled
-from equifl.sim.kernels import ROWS, TERMS, TILES, X_SIZE, Y_ROWS, Y, backward, forward, load
-from equifl.sim.llvm import LANES
+from equifl.sim.engines.compiled.compile_cache import compiled
+from equifl.sim.engines.compiled.kernels import ROWS, TERMS, TILES, X_SIZE, Y_ROWS, Y, backward, forward, load
+from equifl.sim.engines.compiled.llvm import LANES
 
 TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # what can be asked for
 

@@ -12,10 +12,10 @@ from equifl.signals import Ints
 from equifl.sim import apart
 from equifl.sim.apart import distances, renew
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine, Sgd
-from equifl.sim.models import make_module
-from equifl.sim.reference import Reference
-from equifl.sim.stacked import StackedModel
+from equifl.sim.engines.reference import Reference
+from equifl.sim.engines.torch.engine import Engine, Sgd
+from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.models.zoo import make_module
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}
 SHAPES |= {"tests.sim.models_of_ours:Residual": (1, 8, 8)}
@@ -103,7 +103,7 @@ def test_cpu_results_are_the_same_bytes_for_any_number_of_threads(monkeypatch: p
     sgd = Sgd(lr=0.05, batch_size=8, steps=3)
     results = []
     for cores in (1, 2, 5):
-        monkeypatch.setattr("equifl.sim.engine.cores", lambda cores=cores: cores)
+        monkeypatch.setattr("equifl.sim.engines.torch.engine.cores", lambda cores=cores: cores)
         engine, _, weights = both("lenet 28", budget=8 * 784 * 2)
         results.append(engine.train(weights, client_batches(sgd, UNEQUAL), sgd).weights)
     assert all(torch.equal(results[0], other) for other in results)

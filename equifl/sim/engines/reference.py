@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from equifl.signals import Bools, Ints
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Sgd
+from equifl.sim.engines.torch.engine import Sgd
 
 
 class Reference:

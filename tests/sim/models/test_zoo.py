@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from equifl.sim.models import lenet, make_module
+from equifl.sim.models.zoo import lenet, make_module
 
 
 @pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 44_426), ((3, 32, 32), 62_006), ((1, 8, 8), 19_754)])

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from torch import nn
 
-from equifl.sim.chain import pair
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Engine
-from equifl.sim.stacked import StackedModel
+from equifl.sim.engines.torch.engine import Engine
+from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.models.tracing import pair
 
 if TYPE_CHECKING:
-    from equifl.sim.fast import FastEngine
+    from equifl.sim.engines.compiled.engine import FastEngine
 
 AnyEngine: TypeAlias = "Engine | FastEngine"
 
@@ -26,7 +26,7 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
         raise ValueError(f"engine: the fast one cannot run this here: {obstacle}")
     if obstacle:
         return Engine(model, dataset, device, note=obstacle)
-    from equifl.sim.fast import FastEngine  # numba is optional, and takes a second
+    from equifl.sim.engines.compiled.engine import FastEngine  # numba is optional, and takes a second
 
     return FastEngine(model, dataset)
 

@@ -1,6 +1,6 @@
 """There and back through all layers of a network, compiled by numba for all networks at once.
 
-All that is particular to a network is in its plan and its tables of offsets, which `equifl.sim.layout` makes. The
+All that is particular to a network is in its plan and its tables of offsets, which `network_plan` makes. The
 samples of a tile lie innermost: number `i` of a layer is the sixteen floats from `16 * i` on.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from equifl.sim import sixteen
-from equifl.sim.llvm import LANES, WIDE
+from equifl.sim.engines.compiled import simd_loops as sixteen
+from equifl.sim.engines.compiled.llvm import LANES, WIDE
 
 INPUT, CONVOLUTION, LINEAR, POOL = range(4)  # kinds of stages
 TILES = 2  # that go through linear layers side by side, as the spots of these, so that weights are read once for both

@@ -1,4 +1,4 @@
-"""LLVM's instructions, sixteen floats at a time: what the loops of `equifl.sim.sixteen` are written with.
+"""LLVM's instructions, sixteen floats at a time: what the loops of `simd_loops` are written with.
 
 LLVM makes of sixteen floats what the machine has: one register of AVX-512, two of AVX2, four of NEON.
 """

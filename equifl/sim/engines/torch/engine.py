@@ -21,9 +21,9 @@ from torch.nn.functional import cross_entropy
 from equifl.checks import require
 from equifl.signals import Bools, Ints
 from equifl.sim.data import Dataset
-from equifl.sim.recorded import RecordedStep, State, Step
-from equifl.sim.stacked import StackedModel
-from equifl.sim.transfers import to_device
+from equifl.sim.engines.cuda.recorded_step import RecordedStep, State, Step
+from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.engines.torch.transfers import to_device
 from equifl.threads import cores
 
 Part = TypeVar("Part")

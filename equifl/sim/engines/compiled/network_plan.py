@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from equifl.signals import Ints
-from equifl.sim import kernels
-from equifl.sim.chain import pair
-from equifl.sim.llvm import LANES, WIDE
-from equifl.sim.models import Shape
+from equifl.sim.engines.compiled import kernels
+from equifl.sim.engines.compiled.llvm import LANES, WIDE
+from equifl.sim.models.tracing import pair
+from equifl.sim.models.zoo import Shape
 
 _NONE = np.zeros(0, np.int64)
 _FEW = 4  # channels of an input: with fewer, the way back by lists leaves registers empty

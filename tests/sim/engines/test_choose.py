@@ -9,14 +9,14 @@ from torch import nn
 
 from equifl.config import Config
 from equifl.records import RunFolder
-from equifl.sim.engine import Engine
-from equifl.sim.engines import choose_engine, obstacle_to_fast
+from equifl.sim.engines.choose import choose_engine, obstacle_to_fast
+from equifl.sim.engines.torch.engine import Engine
+from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.federation import Federation
-from equifl.sim.models import Shape, lenet, make_module
+from equifl.sim.models.zoo import Shape, lenet, make_module
 from equifl.sim.run import engine_for, load_data, made_with
-from equifl.sim.stacked import StackedModel
+from tests.sim.engines.torch.test_engine import SHAPES, made_up
 from tests.sim.models_of_ours import Residual
-from tests.sim.test_engine import SHAPES, made_up
 
 IMAGE = (1, 8, 8)
 

@@ -1,6 +1,6 @@
 """The fast path on a CPU: small networks of convolutions, ReLU, max-pooling and linear layers, one client a task.
 
-A network becomes a plan with tables (`equifl.sim.layout`); the work by them is in `equifl.sim.client`.
+A network becomes a plan with tables (`network_plan`); the work by them is in `client_work`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from equifl.signals import Bools, Ints
-from equifl.sim import client
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Sgd, Trained
-from equifl.sim.layout import Network
-from equifl.sim.stacked import StackedModel
+from equifl.sim.engines.compiled import client_work as client
+from equifl.sim.engines.compiled.network_plan import Network
+from equifl.sim.engines.torch.engine import Sgd, Trained
+from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.threads import cores
 
 TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on all cores
@@ -29,7 +29,7 @@ class FastEngine:
     """What `Engine` does, on a CPU, by the kernels: a client's numbers depend on nobody else's, nor on the cores.
 
     Args:
-        model: an architecture of plain layers; `equifl.sim.engines` says whether it is one.
+        model: an architecture of plain layers; `equifl.sim.engines.choose` says whether it is one.
         dataset: clients are positions in it.
     """
 

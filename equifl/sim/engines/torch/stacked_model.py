@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from equifl.sim.chain import chain_of, pair
-from equifl.sim.difference import difference
-from equifl.sim.models import Shape
+from equifl.sim.engines.torch.equivalence import difference
+from equifl.sim.models.tracing import chain_of, pair
+from equifl.sim.models.zoo import Shape
 
 Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
 
@@ -166,7 +166,9 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
         while rest:
             layer = rest.pop(0)
             if isinstance(layer, nn.Conv2d) and rest and _fusible(layer, rest[0]):
-                from equifl.sim.fused import convolve_and_pool  # Triton, which is there where CUDA is
+                from equifl.sim.engines.cuda.fused_convolution import (
+                    convolve_and_pool,  # Triton, which is there where CUDA is
+                )
 
                 rest.pop(0)
                 relu = bool(rest) and isinstance(rest[0], nn.ReLU)
@@ -200,7 +202,7 @@ def _fusible(layer: nn.Conv2d, after: nn.Module) -> bool:
 def _triton_runs() -> bool:
     """Whether kernels of ours run on this GPU: Triton may be missing, or the C compiler that it wants."""
     try:
-        from equifl.sim.fused import convolve_and_pool
+        from equifl.sim.engines.cuda.fused_convolution import convolve_and_pool
 
         one = torch.zeros(1, 1, 1, 2, 2, device="cuda")
         convolve_and_pool(one, one[..., :1, :1].contiguous(), one[:, :, 0, 0, 0], padding=(0, 0), relu=True)

@@ -9,8 +9,8 @@ from torch.nn.functional import conv2d, max_pool2d
 
 pytest.importorskip("triton", reason="Triton is not installed, which is there where CUDA is")
 
-from equifl.sim import stacked
-from equifl.sim.fused import convolve_and_pool
+from equifl.sim.engines.cuda.fused_convolution import convolve_and_pool
+from equifl.sim.engines.torch import stacked_model as stacked
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

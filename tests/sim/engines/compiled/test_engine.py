@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 from equifl.sim.data import Dataset
-from equifl.sim.engine import Sgd
-from equifl.sim.models import Shape, make_module
-from equifl.sim.reference import Reference
-from equifl.sim.stacked import StackedModel
-from tests.sim.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_up
+from equifl.sim.engines.reference import Reference
+from equifl.sim.engines.torch.engine import Sgd
+from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.models.zoo import Shape, make_module
+from tests.sim.engines.torch.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_up
 
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
 
 from llvmlite import binding
 
-from equifl.sim.fast import FastEngine
-from equifl.sim.llvm import WIDE
+from equifl.sim.engines.compiled.engine import FastEngine
+from equifl.sim.engines.compiled.llvm import WIDE
 
 NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
 
@@ -135,7 +135,7 @@ def test_the_same_bytes_for_any_number_of_threads_and_any_company(monkeypatch: p
     sgd = Sgd(lr=0.05, batch_size=8, steps=3)
     examples, results = client_batches(sgd, UNEQUAL), []
     for cores in (1, 2, 5):
-        monkeypatch.setattr("equifl.sim.fast.cores", lambda cores=cores: cores)
+        monkeypatch.setattr("equifl.sim.engines.compiled.engine.cores", lambda cores=cores: cores)
         engine, _, weights = both("lenet 28")
         results.append(engine.train(weights, examples, sgd).weights)
     alone = torch.cat([engine.train(weights[i, None], examples[i, None], sgd).weights for i in range(7)])

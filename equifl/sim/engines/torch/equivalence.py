@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from equifl.sim.models import Shape
+from equifl.sim.models.zoo import Shape
 
 
 def difference(

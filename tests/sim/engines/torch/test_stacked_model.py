@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 from torch.utils.checkpoint import checkpoint
 
-from equifl.sim.engine import Sgd
-from equifl.sim.engines import choose_engine
-from equifl.sim.models import lenet, make_module
-from equifl.sim.reference import Reference
-from equifl.sim.stacked import StackedModel, _convolve_patches, _layered, mapped
-from tests.sim.test_engine import made_up
+from equifl.sim.engines.choose import choose_engine
+from equifl.sim.engines.reference import Reference
+from equifl.sim.engines.torch.engine import Sgd
+from equifl.sim.engines.torch.stacked_model import StackedModel, _convolve_patches, _layered, mapped
+from equifl.sim.models.zoo import lenet, make_module
+from tests.sim.engines.torch.test_engine import made_up
 
 STACKS: list[Any] = [
     lenet((1, 28, 28), 10),

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from equifl.sim.chain import chain_of
-from equifl.sim.engines import choose_engine
-from equifl.sim.stacked import StackedModel, mapped
-from tests.sim.test_engine import made_up
+from equifl.sim.engines.choose import choose_engine
+from equifl.sim.engines.torch.stacked_model import StackedModel, mapped
+from equifl.sim.models.tracing import chain_of
+from tests.sim.engines.torch.test_engine import made_up
 
 IMAGE = (1, 8, 8)
 

@@ -21,7 +21,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     One entry for all that can be asked for, because each would be compiled with all that it calls. Numba notices
     changes of the function's own file; of those in which the loops are there is a digest in its name.
     """
-    read = "".join(Path(__file__).with_name(name).read_text() for name in ("llvm.py", "sixteen.py", "kernels.py"))
+    read = "".join(Path(__file__).with_name(name).read_text() for name in ("llvm.py", "simd_loops.py", "kernels.py"))
     function.__qualname__ += f"_{zlib.crc32(read.encode()):08x}"
     dispatcher = njit(nogil=True)(function)
     kept = "once for all networks"

@@ -1,0 +1,1 @@
+"""Plain chains of layers on a CPU, by loops that numba compiles."""

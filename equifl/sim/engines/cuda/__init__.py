@@ -1,0 +1,1 @@
+"""What runs on a GPU alone: Triton kernels and CUDA graphs."""

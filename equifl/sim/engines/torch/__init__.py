@@ -1,0 +1,1 @@
+"""Any module, on a CPU or a GPU, by PyTorch."""
