@@ -68,7 +68,7 @@ def lines(figure: Locator) -> Locator:
 
 def test_every_figure_is_drawn_with_its_traces(page: Page) -> None:
     plots = page.locator(".plot")
-    assert plots.count() == 5 + 4 + 2 + 2
+    assert plots.count() == 6 + 2 * 4 + 2 + 2
     for plot in plots.all():
         assert plot.locator("svg.main-svg").count() > 0
         assert plot.locator(".scatterlayer .trace, .heatmaplayer image").count() > 0
@@ -85,7 +85,7 @@ def test_a_click_in_the_legend_hides_a_selector_and_a_second_shows_it_again(page
     expect(lines(figure)).to_have_count(2 * 4)
 
 
-@pytest.mark.parametrize(("name", "label"), [("accuracy", "round 2"), ("clients", "client "), ("map", "took part")])
+@pytest.mark.parametrize(("name", "label"), [("accuracy", "round 2"), ("clients", "rank 1"), ("map", "took part")])
 def test_hovering_shows_a_label(page: Page, name: str, label: str) -> None:
     plot = page.locator(f"#{name} .plot").first
     plot.scroll_into_view_if_needed()
