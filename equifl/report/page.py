@@ -19,7 +19,7 @@ from equifl.records import RunFolder
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers, whole_rounds
 from equifl.report.recipe import as_toml
-from equifl.report.styles import style
+from equifl.report.styles import STYLES, style
 from equifl.report.table import MEASURES, Measure, Table, make_table
 
 REPORT = "report.html"
@@ -52,6 +52,7 @@ def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: lis
         lead=_lead(table),
         table=table,
         measures=MEASURES,
+        distinct=STYLES,
         styles={name: style(i) for i, name in enumerate(config["selectors"])},
         drawings=[_for_page(drawing) for drawing in draw(numbers)],
         toml=as_toml(config),

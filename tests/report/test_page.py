@@ -121,6 +121,12 @@ def test_the_table_shows_the_style_of_every_selector() -> None:
         assert marker["d"] == wanted.path
 
 
+def test_every_figure_can_be_saved_as_an_image(page: Reader) -> None:
+    buttons = page.all("button", type="button")
+    assert [found["data-save"] for found in buttons] == ["png", "svg"] * len(panels(page))
+    assert all(found["aria-label"] for found in buttons)
+
+
 def test_bands_stay_within_what_is_possible() -> None:
     bands = [
         trace for panel in panels(read(configuration(seeds=[0, 1]))) for trace in panel["data"] if "fill" in trace
@@ -155,6 +161,7 @@ def test_one_seed_has_no_band() -> None:
     page = read(configuration(seeds=[3]))
     assert not any("fill" in trace for panel in panels(page) for trace in panel["data"])
     assert "One seed" in page.text
+    assert "Show intervals" not in page.text
 
 
 @pytest.mark.parametrize("name", ["uniform", "rota"])
