@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from equifl.report.numbers import Numbers, Selector, Series
+from equifl.report.numbers import Numbers, Ranked, Selector, Series
+from equifl.report.styles import STYLES, band, counts, figure, line, style, trace
+from equifl.report.table import display_name
 
-# Okabe and Ito's colours, told apart by the colour-blind; black would vanish in the dark, grey stands for it.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C8C8C", "#F0E442")
-DASHES = ("solid", "dash", "dot", "dashdot")  # for lines that coincide, and printers without colours
 MOST_CELLS = 200_000  # of all maps together: a quarter of a megabyte, and all that a screen has room for
+MOST_POINTS = 3_000  # of all scatter plots together: a browser draws each of them as an element of its own
 
 Rows = list[list[Any]]
 
@@ -40,8 +39,8 @@ class Drawing:
 
 def draw(numbers: Numbers) -> list[Drawing]:
     """All figures, in the order of the page; no terms where no selector has an objective."""
-    drawings = [_accuracy(numbers), _dissimilarity(numbers), _plane(numbers), _clients(numbers)]
-    drawings += [_map(numbers), _counts(numbers), *_terms(numbers), _bytes(numbers)]
+    drawings = [_accuracy(numbers), _dissimilarity(numbers), _worst10(numbers), _plane(numbers), _clients(numbers)]
+    drawings += [_map(numbers), _counts(numbers), _scatter(numbers), *_terms(numbers), _bytes(numbers)]
     return drawings
 
 
@@ -67,26 +66,39 @@ def _dissimilarity(numbers: Numbers) -> Drawing:
     )
 
 
+def _worst10(numbers: Numbers) -> Drawing:
+    return _over_rounds(
+        "worst10",
+        "Worst 10 % over rounds",
+        "Mean accuracy of the tenth of the clients that is served worst in that round; higher is fairer.",
+        "accuracy, %",
+        numbers,
+        lambda selector: selector.worst10,
+    )
+
+
 def _over_rounds(
     name: str, title: str, caption: str, axis: str, numbers: Numbers, read: Callable[[Selector], Series]
 ) -> Drawing:
     if numbers.seeds > 1:
         caption = f"{caption[:-1]}; lines are means over {numbers.seeds} seeds, bands their 95 % intervals."
     data: Rows = [["selector", "round", "mean", "half_width_95"]]
-    traces = []
+    bands, lines = [], []
     for position, (selector, found) in enumerate(numbers.selectors.items()):
         series = read(found)
         if numbers.seeds > 1:
-            traces.append(_band(position, selector, series))
-        traces.append(_line(position, selector, series.rounds, series.mean, ".1f", mode="lines+markers"))
+            bands.append(band(position, selector, series.rounds, series.mean, series.half_width, most=100))
+        lines.append(line(position, selector, series.rounds, series.mean, "%{y:.1f}"))
         triples = zip(series.rounds, series.mean, series.half_width, strict=True)
         data += [[selector, *triple] for triple in triples]
-    return Drawing(name, title, caption, {"": _figure(traces, "round", axis, unified=True)}, data)
+    drawn = figure([*bands, *lines], "round", axis, unified=True)
+    return Drawing(name, title, caption + _legend_note(numbers), {"": drawn}, data)
 
 
 def _plane(numbers: Numbers) -> Drawing:
     caption = (
-        "Each dot is one seed at its last evaluation, each diamond a selector's mean; the best place is top left."
+        "Each small mark is one seed at its last evaluation, each large one a selector's mean; "
+        "the best place is top left."
     )
     data: Rows = [["selector", "seed", "accuracy", "dissimilarity"]]
     traces = []
@@ -94,42 +106,70 @@ def _plane(numbers: Numbers) -> Drawing:
     for position, (name, selector) in enumerate(numbers.selectors.items()):
         x, y = [p.dissimilarity for p in selector.plane], [p.accuracy for p in selector.plane]
         seeds = [p.seed for p in selector.plane]
-        dots = {"color": _colour(position), "size": 8, "opacity": 0.55}
-        one = _trace(position, name, x=x, y=y, mode="markers", marker=dots, customdata=seeds, showlegend=False)
-        traces.append(one.update(hovertemplate=f"seed %{{customdata}}<br>{hover}"))
-        mean = {"color": _colour(position), "size": 14, "symbol": "diamond"}
-        many = _trace(position, name, x=[np.mean(x)], y=[np.mean(y)], mode="markers", marker=mean)
-        traces.append(many.update(hovertemplate=f"mean<br>{hover}"))
+        look = {"color": style(position).colour, "symbol": style(position).symbol}
+        small = trace(position, name, x=x, y=y, mode="markers", marker={**look, "size": 8, "opacity": 0.5})
+        small.update(customdata=seeds, showlegend=False, hovertemplate=f"seed %{{customdata}}<br>{hover}")
+        large = trace(position, name, x=[np.mean(x)], y=[np.mean(y)], mode="markers", marker={**look, "size": 15})
+        traces += [small, large.update(hovertemplate=f"mean<br>{hover}")]
         data += [[name, *point] for point in zip(seeds, y, x, strict=True)]
     return Drawing(
         "plane",
         "Fairness and accuracy together",
-        caption,
-        {"": _figure(traces, "dissimilarity, points (less is fairer)", "accuracy, %")},
+        caption + _legend_note(numbers),
+        {"": figure(traces, "dissimilarity, points (less is fairer)", "accuracy, %")},
         data,
     )
 
 
 def _clients(numbers: Numbers) -> Drawing:
-    caption = "Every client's accuracy at the last evaluation, from the worst served to the best"
-    if numbers.seeds > 1:
-        caption += f", mean over {numbers.seeds} seeds"
-    data: Rows = [["selector", "rank", "client", "accuracy", "worst_10_percent"]]
-    traces = []
-    worst = 0
-    for position, (name, selector) in enumerate(numbers.selectors.items()):
-        found = selector.clients
-        worst, ranks = found.worst, list(range(1, len(found.ids) + 1))
-        line = _line(position, name, ranks, found.accuracy, ".1f", mode="lines+markers")
-        sizes = [(8 if worst <= 10 else 5) if rank <= worst else 0 for rank in ranks]
-        line.update(marker={"size": sizes, "opacity": 1, "line": {"width": 0}}, customdata=found.ids)
-        traces.append(line.update(hovertemplate="client %{customdata}: %{y:.1f} %"))
-        ranked = zip(ranks, found.ids, found.accuracy, strict=True)
-        data += [[name, rank, client, value, int(rank <= worst)] for rank, client, value in ranked]
-    figure = _figure(traces, "clients, worst served first", "accuracy, %")
-    figure.add_vrect(x0=0.5, x1=worst + 0.5, fillcolor="#8C8C8C", opacity=0.18, line_width=0)
-    caption += "; the shaded part with dots is the worst 10 %."
-    return Drawing("clients", "Accuracy of every client", caption, {"": figure}, data)
+    found = {name: selector.clients for name, selector in numbers.selectors.items()}
+    drawn = _by_rank(found, "%{y:.1f}", "rank, worst served first", "accuracy, %", most=100)
+    tenth = max(ranked.tenth for ranked in found.values())
+    drawn.add_vrect(x0=0.5, x1=tenth + 0.5, fillcolor="#8C8C8C", opacity=0.18, line_width=0)
+    caption = "Every client's accuracy at the last evaluation, from the worst served to the best. "
+    caption += _whose(numbers) + "The shaded part is the worst 10 %"
+    if numbers.same_clients and numbers.seeds > 1:
+        caption += " of these means; the table takes the worst 10 % of each seed"
+    data: Rows = [["selector", "rank", "client", "accuracy", "half_width_95", "worst_10_percent"]]
+    for name, ranked in found.items():
+        data += [[name, *row, int(row[0] <= ranked.tenth)] for row in _ranks(ranked)]
+    return Drawing("clients", "Accuracy of every client", f"{caption}.{_legend_note(numbers)}", {"": drawn}, data)
+
+
+def _by_rank(found: dict[str, Ranked], value: str, x: str, y: str, *, most: float) -> go.Figure:
+    """A line a selector through its clients in their order, with bands where there are several seeds."""
+    bands, lines = [], []
+    for position, (name, ranked) in enumerate(found.items()):
+        ranks = list(range(1, len(ranked.mean) + 1))
+        if not np.isnan(ranked.half_width).all():
+            bands.append(band(position, name, ranks, ranked.mean, ranked.half_width, most))
+        hover = value if ranked.ids is None else f"{value} (client %{{customdata}})"
+        lines.append(line(position, name, ranks, ranked.mean, hover, customdata=ranked.ids))
+    drawn = figure([*bands, *lines], x, y, unified=True)
+    return drawn.update_xaxes(unifiedhovertitle_text="rank %{x}")
+
+
+def _ranks(ranked: Ranked) -> Rows:
+    """Rank, client (empty where every seed has its own), mean and half-width, a row a client."""
+    ids = ranked.ids if ranked.ids is not None else [""] * len(ranked.mean)
+    columns = zip(ids, ranked.mean, ranked.half_width, strict=True)
+    return [[rank, *row] for rank, row in enumerate(columns, start=1)]
+
+
+def _whose(numbers: Numbers) -> str:
+    """What a mean over seeds is a mean of."""
+    if numbers.seeds == 1:
+        return ""
+    over = f"over {numbers.seeds} seeds, bands their 95 % intervals"
+    if numbers.same_clients:
+        return f"A client is the same in every seed: lines are each client's mean {over}, sorted after that. "
+    return f"Every seed has its own clients, sorted within the seed: lines are means by rank {over}. "
+
+
+def _legend_note(numbers: Numbers) -> str:
+    if len(numbers.selectors) <= STYLES:
+        return ""
+    return f" Styles repeat after {STYLES} selectors: click a name to see it alone, and any name to see all again."
 
 
 def _map(numbers: Numbers) -> Drawing:
@@ -141,31 +181,52 @@ def _map(numbers: Numbers) -> Drawing:
     panels = {}
     for position, (name, selector) in enumerate(numbers.selectors.items()):
         selected = selector.participation.selected[:, :shown]
-        scale = [[0, "rgba(128,128,128,0.08)"], [1, _colour(position)]]
+        scale = [[0, "rgba(128,128,128,0.08)"], [1, style(position).colour]]
         heat = go.Heatmap(z=selected, x0=1, dx=1, zmin=0, zmax=1, colorscale=scale, showscale=False)
         heat.update(hovertemplate="client %{y}, round %{x}: %{z}<extra>1 = took part</extra>")
-        panels[name] = _figure([heat], "round", "client", height=290)
-        panels[name].update_yaxes(autorange="reversed", showgrid=False).update_xaxes(showgrid=False)
+        panel = panels[display_name(name)] = figure([heat], "round", "client", height=290)
+        panel.update_yaxes(autorange="reversed", showgrid=False).update_xaxes(showgrid=False)
         data += [[name, int(client), int(round) + 1] for client, round in np.argwhere(selected)]
     return Drawing("map", "Who took part when", caption, panels, data)
 
 
 def _counts(numbers: Numbers) -> Drawing:
-    seeds = f"over {numbers.seeds} seeds" if numbers.seeds > 1 else "over all rounds"
-    caption = f"How often each client took part {seeds}, from the most to the least; a flat line is an equal share."
-    data: Rows = [["selector", "client", "times_selected"]]
-    traces = []
-    for position, (name, selector) in enumerate(numbers.selectors.items()):
-        counts = selector.participation.counts
-        order = sorted(range(len(counts)), key=lambda client, counts=counts: -counts[client])  # type: ignore[misc]
-        ordered = [counts[client] for client in order]
-        line = _line(position, name, list(range(1, len(order) + 1)), ordered, "d", mode="lines")
-        line.update(customdata=order, line={"shape": "hvh"})
-        traces.append(line.update(hovertemplate="client %{customdata}: %{y} times"))
-        data += [[name, client, count] for client, count in enumerate(counts)]
-    figure = _figure(traces, "clients, most often selected first", "times selected")
-    figure.update_yaxes(rangemode="tozero")
-    return Drawing("counts", "How often each client took part", caption, {"": figure}, data)
+    found = {name: selector.participation.counts for name, selector in numbers.selectors.items()}
+    value = "%{y:.1f} times" if numbers.seeds > 1 else "%{y:d} times"
+    drawn = _by_rank(found, value, "rank, most often selected first", "times selected", most=numbers.played)
+    drawn.update_traces(line_shape="hvh").update_yaxes(rangemode="tozero")
+    caption = "How often each client took part, from the most often selected to the least; a flat line is an equal "
+    caption += f"share. {_whose(numbers)}".rstrip()
+    data: Rows = [["selector", "rank", "client", "times_selected", "half_width_95"]]
+    data += [[name, *row] for name, ranked in found.items() for row in _ranks(ranked)]
+    title = "How often each client took part"
+    return Drawing("counts", title, caption + _legend_note(numbers), {"": drawn}, data)
+
+
+def _scatter(numbers: Numbers) -> Drawing:
+    shown = {name: selector.scatter for name, selector in numbers.selectors.items()}
+    total, most = len(next(iter(shown.values()))), MOST_POINTS // len(shown)
+    caption = "Each mark is one client of one seed: how often it was selected up to the last evaluation, and its "
+    caption += "accuracy then; where marks rise to the right, those who are selected more are served better."
+    if total > most:  # of all selectors the same
+        chosen = np.sort(np.random.default_rng(0).choice(total, most, replace=False)).tolist()
+        shown = {name: [points[i] for i in chosen if i < len(points)] for name, points in shown.items()}
+        caption += f" Shown are {most:,} of {total:,} marks, drawn at random, the same clients for every selector."
+    data: Rows = [["selector", "seed", "client", "times_selected", "accuracy"]]
+    panels = {}
+    last = max(point.times for points in shown.values() for point in points)
+    for position, (name, points) in enumerate(shown.items()):
+        look = {"color": style(position).colour, "symbol": style(position).symbol, "size": 7, "opacity": 0.5}
+        dots = trace(position, name, x=counts([p.times for p in points]), mode="markers", marker=look)
+        dots.update(y=np.array([p.accuracy for p in points], np.float32), showlegend=False)
+        dots.update(customdata=counts([[p.client, p.seed] for p in points]))
+        hover = "client %{customdata[0]}, seed %{customdata[1]}<br>%{x} times, %{y:.1f} %<extra></extra>"
+        panel = figure([dots.update(hovertemplate=hover)], "times selected", "accuracy, %", height=290)
+        panels[display_name(name)] = panel
+        panel.update_yaxes(range=[-4, 104])
+        panel.update_xaxes(range=[-0.05 * last - 0.1, 1.05 * last + 0.1], dtick=1 if last <= 10 else None)
+        data += [[name, p.seed, p.client, p.times, p.accuracy] for p in points]
+    return Drawing("scatter", "Accuracy against times selected", caption, panels, data)
 
 
 def _terms(numbers: Numbers) -> list[Drawing]:
@@ -179,12 +240,12 @@ def _terms(numbers: Numbers) -> list[Drawing]:
         for position, (name, selector) in enumerate(numbers.selectors.items()):
             if term in selector.terms:
                 series = selector.terms[term]
-                traces.append(_line(position, name, series.rounds, series.mean, ".3~g", mode="lines"))
+                traces.append(line(position, name, series.rounds, series.mean, "%{y:.3~g}"))
                 triples = zip(series.rounds, series.mean, series.half_width, strict=True)
                 data += [[name, term, *triple] for triple in triples]
-        panels[_TERMS.get(term, term)] = _figure(traces, "round", term, height=320, unified=True)
+        panels[_TERMS.get(term, term)] = figure(traces, "round", term, height=320, unified=True)
     caption = "What each round's cohort was worth in the terms that its selector maximises, mean over seeds."
-    return [Drawing("terms", "What the selectors maximise", caption, panels, data)]
+    return [Drawing("terms", "What the selectors maximise", caption + _legend_note(numbers), panels, data)]
 
 
 def _bytes(numbers: Numbers) -> Drawing:
@@ -198,61 +259,11 @@ def _bytes(numbers: Numbers) -> Drawing:
         for position, (name, selector) in enumerate(selectors):
             series: Series = getattr(selector, read)
             scaled = [value / size for value in series.mean]
-            traces.append(_line(position, name, series.rounds, scaled, ".4~g", mode="lines"))
-        panels[heading] = _figure(traces, "round", unit, height=320, unified=True)
+            traces.append(line(position, name, series.rounds, scaled, "%{y:.4~g}"))
+        panels[heading] = figure(traces, "round", unit, height=320, unified=True)
         panels[heading].update_yaxes(rangemode="tozero")
     for name, selector in selectors:
         totals = zip(selector.down.rounds, selector.down.mean, selector.up.mean, strict=True)
         data += [[name, *total] for total in totals]
     caption = "Bytes that one run has sent since its beginning, mean over seeds; lines may lie on each other."
-    return Drawing("bytes", "What it costs to send", caption, panels, data)
-
-
-def _line(position: int, name: str, x: list[int], y: Sequence[float], digits: str, *, mode: str) -> go.Scatter:
-    dash = DASHES[position % len(DASHES)]
-    style = {"color": _colour(position), "dash": dash, "width": 2}
-    trace = _trace(
-        position,
-        name,
-        x=np.asarray(x, np.int32),
-        y=np.asarray(y, np.float32),
-        mode=mode,
-        line=style,
-        marker={"size": 5},
-    )
-    return trace.update(hovertemplate=f"%{{y:{digits}}}")
-
-
-def _band(position: int, name: str, series: Series) -> go.Scatter:
-    """Cut at 0 and 100, which percents and their differences keep to: two seeds make an interval of hundreds."""
-    pairs = list(zip(series.mean, series.half_width, strict=True))
-    x = [*series.rounds, *reversed(series.rounds)]
-    y = np.clip([mean + half for mean, half in pairs] + [mean - half for mean, half in reversed(pairs)], 0, 100)
-    red, green, blue = (int(_colour(position)[i : i + 2], 16) for i in (1, 3, 5))
-    fill = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},0.09)", "line": {"width": 0}}
-    return _trace(position, name, x=x, y=y, mode="lines", hoverinfo="skip", showlegend=False, **fill)
-
-
-def _trace(position: int, name: str, **more: Any) -> go.Scatter:
-    """A selector's: a click in the legend hides all of them. Names are text, and plotly reads them as HTML."""
-    return go.Scatter(name=html.escape(name), legendgroup=str(position), **more)
-
-
-def _colour(position: int) -> str:
-    return COLOURS[position % len(COLOURS)]
-
-
-def _figure(traces: list[Any], x: str, y: str, *, height: int = 420, unified: bool = False) -> go.Figure:
-    """Without colours for text and background, which the page sets by light and dark."""
-    legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "title": {"text": ""}}
-    layout = {"template": {}, "height": height, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "legend": legend}
-    layout |= {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "showlegend": len(traces) > 0}
-    layout |= {
-        "font": {"family": "system-ui, sans-serif", "size": 13},
-        "hovermode": "x unified" if unified else "closest",
-    }
-    layout |= {"modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#8C8C8C", "activecolor": "#8C8C8C"}}
-    figure = go.Figure(traces, layout)
-    figure.update_xaxes(unifiedhovertitle_text=f"{x} %{{x}}")
-    axis = {"automargin": True, "zeroline": False, "title_font_size": 13}
-    return figure.update_xaxes(title_text=x, **axis).update_yaxes(title_text=y, **axis)
+    return Drawing("bytes", "What it costs to send", caption + _legend_note(numbers), panels, data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,21 +26,40 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Clients:
-    """Each client's accuracy in the last evaluated round, mean over seeds, lowest first; `worst` of them are 10 %."""
+class Ranked:
+    """A value of every client, in the order of the values: mean over seeds and half-width of its 95 % interval.
 
-    ids: list[int]
-    accuracy: list[float]
-    worst: int
+    Where a client is the same in every seed, the mean is the client's, and `ids` names it. Elsewhere every seed has
+    clients of its own: they are sorted within each seed, the mean is over those of one rank, and `ids` is None.
+    """
+
+    ids: list[int] | None
+    mean: list[float]
+    half_width: list[float]
+
+    @property
+    def tenth(self) -> int:
+        """How many clients are 10 % of them, at least one, as `equifl.metrics.worst` counts them."""
+        return max(1, len(self.mean) // 10)
 
 
 @dataclass(frozen=True)
 class Participation:
-    """Who took part: clients x rounds of one seed, 1 = selected; and how often each client was, over all seeds."""
+    """Who took part: clients x rounds of one seed, 1 = selected; and how often, most often selected clients first."""
 
     seed: int
     selected: NDArray[np.uint8]
-    counts: list[int]
+    counts: Ranked
+
+
+@dataclass(frozen=True)
+class ClientPoint:
+    """One client of one seed in the last evaluated round: how often it was selected by then, and its accuracy."""
+
+    seed: int
+    client: int
+    times: int
+    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -59,8 +77,10 @@ class Selector:
 
     accuracy: Series
     dissimilarity: Series
+    worst10: Series
     plane: list[Point]
-    clients: Clients
+    clients: Ranked  # accuracy in the last evaluated round, lowest first
+    scatter: list[ClientPoint]
     participation: Participation
     terms: dict[str, Series]  # G, H, g: what the cohort was worth in each; empty without an objective
     down: Series  # bytes since the beginning
@@ -76,6 +96,7 @@ class Numbers:
     evaluated: int
     seeds: int
     clients: int
+    same_clients: bool  # whether a client is the same in every seed; if not, only ranks can be compared
     selectors: dict[str, Selector]
 
     @property
@@ -105,13 +126,15 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         lanes[row["selector"]][row["seed"]].append(row)
     played = max(row["round"] for row in rows) + 1
     clients = config["clients"] or _clients_seen(rows)
+    same = len(config["seeds"]) == 1 or "flower" in config or config["data"].get("partition") == "natural"
     return Numbers(
         rounds=config["rounds"] or played,
         played=played,
         evaluated=evaluated,
         seeds=len(config["seeds"]),
         clients=clients,
-        selectors={name: _selector(by_seed, clients) for name, by_seed in lanes.items()},
+        same_clients=same,
+        selectors={name: _selector(by_seed, clients, same) for name, by_seed in lanes.items()},
     )
 
 
@@ -120,15 +143,17 @@ def _clients_seen(rows: Iterable[Row]) -> int:
     return max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
 
 
-def _selector(lanes: Lanes, clients: int) -> Selector:
+def _selector(lanes: Lanes, clients: int, same: bool) -> Selector:
     finals = {seed: [row for row in rows if "accuracy" in row][-1] for seed, rows in lanes.items()}
     terms = dict.fromkeys(term for rows in lanes.values() for row in rows for term in row.get("objective") or {})
     return Selector(
         accuracy=_series(lanes, lambda row: row.get("accuracy")),
         dissimilarity=_series(lanes, lambda row: row.get("dissimilarity")),
+        worst10=_series(lanes, lambda row: row.get("worst10")),
         plane=[Point(seed, row["accuracy"], row["dissimilarity"]) for seed, row in finals.items()],
-        clients=_clients([row["client_accuracy"] for row in finals.values()]),
-        participation=_participation(lanes, clients),
+        clients=_ranked([row["client_accuracy"] for row in finals.values()], same),
+        scatter=[point for seed, row in finals.items() for point in _points(seed, row, lanes[seed])],
+        participation=_participation(lanes, clients, same),
         terms={term: _series(lanes, _term(term)) for term in terms},
         down=_total(lanes, "bytes_down"),
         up=_total(lanes, "bytes_up"),
@@ -160,17 +185,37 @@ def _total(lanes: Lanes, key: str) -> Series:
     return _series(totals, lambda row: row["total"])
 
 
-def _clients(accuracies: list[list[float | None]]) -> Clients:
-    mean = np.mean(np.array(accuracies, np.float64), axis=0)
-    order = np.argsort(mean, kind="stable")
-    order = order[~np.isnan(mean[order])]  # in a live federation not everyone evaluates
-    return Clients(order.tolist(), mean[order].tolist(), max(1, math.floor(len(order) / 10)))
+def _ranked(by_seed: Sequence[Sequence[float | None]], same: bool, *, descending: bool = False) -> Ranked:
+    """From one value a client for each seed; None and what a list lacks at its end are unknown, and left out.
+
+    In a live federation not everyone evaluates, and clients join.
+    """
+    values = np.full((len(by_seed), max(map(len, by_seed))), np.nan)
+    for row, given in zip(values, by_seed, strict=True):
+        row[: len(given)] = np.array(given, np.float64)
+    sign = -1 if descending else 1
+    if not same:
+        values = sign * np.sort(sign * values, axis=1)  # nan last
+    known = [(column, interval(of[~np.isnan(of)])) for column, of in enumerate(values.T) if not np.isnan(of).all()]
+    if same:
+        known.sort(key=lambda pair: sign * pair[1][0])
+    ids = [column for column, _ in known] if same else None
+    return Ranked(ids, [mean for _, (mean, _) in known], [half for _, (_, half) in known])
 
 
-def _participation(lanes: Lanes, clients: int) -> Participation:
+def _points(seed: int, final: Row, rows: Sequence[Row]) -> list[ClientPoint]:
+    """Of every client that evaluated in the last evaluated round."""
+    accuracy = final["client_accuracy"]
+    times = Counter(client for row in rows if row["round"] <= final["round"] for client in row["cohort"])
+    known = [client for client, value in enumerate(accuracy) if value is not None and not np.isnan(value)]
+    return [ClientPoint(seed, client, times[client], accuracy[client]) for client in known]
+
+
+def _participation(lanes: Lanes, clients: int, same: bool) -> Participation:
     seed, shown = next(iter(lanes.items()))
     selected = np.zeros((clients, len(shown)), np.uint8)
     for column, row in enumerate(shown):
         selected[row["cohort"], column] = 1
-    cohorts = [client for rows in lanes.values() for row in rows for client in row["cohort"]]
-    return Participation(seed, selected, np.bincount(cohorts, minlength=clients).tolist())
+    cohorts = ([client for row in rows for client in row["cohort"]] for rows in lanes.values())
+    counts = [np.bincount(np.array(cohort, np.int64), minlength=clients).tolist() for cohort in cohorts]
+    return Participation(seed, selected, _ranked(counts, same, descending=True))

@@ -16,9 +16,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from equifl.records import RunFolder
-from equifl.report.figures import COLOURS, Drawing, Rows, draw
+from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers, whole_rounds
 from equifl.report.recipe import as_toml
+from equifl.report.styles import STYLES, style
 from equifl.report.table import MEASURES, Measure, Table, display_name, listed, make_table
 
 REPORT = "report.html"
@@ -51,7 +52,8 @@ def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: lis
         lead=_lead(table),
         table=table,
         measures=MEASURES,
-        colours={name: COLOURS[i % len(COLOURS)] for i, name in enumerate(config["selectors"])},
+        distinct=STYLES,
+        styles={name: style(i) for i, name in enumerate(config["selectors"])},
         drawings=[_for_page(drawing) for drawing in draw(numbers)],
         toml=as_toml(config),
         made_with=made_with,

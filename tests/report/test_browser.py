@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
@@ -47,7 +48,8 @@ def opened(browser: Browser, report: Path, *, width: int = 1200, dark: bool = Fa
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.on(
-        "request", lambda request: complaints.extend([] if request.url.startswith(("file:", "data:")) else ["net"])
+        "request",
+        lambda request: complaints.extend([] if request.url.startswith(("file:", "data:", "blob:")) else ["net"]),
     )
     page.goto(report.as_uri())
     page.wait_for_selector("body[data-drawn]")
@@ -68,7 +70,7 @@ def lines(figure: Locator) -> Locator:
 
 def test_every_figure_is_drawn_with_its_traces(page: Page) -> None:
     plots = page.locator(".plot")
-    assert plots.count() == 5 + 4 + 2 + 2
+    assert plots.count() == 6 + 2 * 4 + 2 + 2
     for plot in plots.all():
         assert plot.locator("svg.main-svg").count() > 0
         assert plot.locator(".scatterlayer .trace, .heatmaplayer image").count() > 0
@@ -85,7 +87,123 @@ def test_a_click_in_the_legend_hides_a_selector_and_a_second_shows_it_again(page
     expect(lines(figure)).to_have_count(2 * 4)
 
 
-@pytest.mark.parametrize(("name", "label"), [("accuracy", "round 2"), ("clients", "client "), ("map", "took part")])
+def test_a_double_click_in_the_legend_shows_one_selector_alone(page: Page) -> None:
+    figure = page.locator("#accuracy")
+    figure.locator(".legendtoggle").first.dblclick()
+    expect(lines(figure)).to_have_count(2)  # with its band
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("crowded") / "report.html"
+    config = configuration([f"selector number {i}" for i in range(20)])
+    path.write_text(make_page(config, MADE_WITH, records(config)), encoding="utf-8")
+    return path
+
+
+def test_with_more_selectors_than_styles_a_click_shows_one_alone_and_another_all(
+    browser: Browser, crowded: Path
+) -> None:
+    page, complaints = opened(browser, crowded)
+    figure = page.locator("#clients")
+    figure.locator(".legendtoggle").nth(3).click()
+    expect(lines(figure)).to_have_count(2)
+    page.wait_for_timeout(600)
+    figure.locator(".legendtoggle").nth(3).click()
+    expect(lines(figure)).to_have_count(2 * 20)
+    page.close()
+    assert complaints == []
+
+
+def test_a_long_legend_takes_no_room_from_the_data(browser: Browser, crowded: Path) -> None:
+    page, complaints = opened(browser, crowded, width=390)
+    for plot in page.locator("#accuracy .plot, #plane .plot, #clients .plot, #bytes .plot").all():
+        data, legend = (plot.locator(part).first.bounding_box() for part in (".xy .gridlayer, .gridlayer", ".legend"))
+        assert data is not None
+        assert legend is not None
+        assert legend["height"] > 200
+        assert data["height"] > 150
+        assert legend["y"] + legend["height"] <= data["y"] + 1
+    page.close()
+    assert complaints == []
+
+
+def test_a_checkbox_hides_the_intervals_of_all_figures(page: Page) -> None:
+    def drawn(name: str) -> Locator:
+        return lines(page.locator(f"#{name}"))
+
+    names = ("accuracy", "dissimilarity", "worst10", "clients", "counts")
+    box = page.get_by_label("Show intervals")
+    assert box.is_checked()
+    box.focus()
+    page.keyboard.press("Space")
+    for name in names:
+        expect(drawn(name)).to_have_count(4)
+    page.locator("#accuracy .legendtoggle").first.click()
+    expect(drawn("accuracy")).to_have_count(3)
+    box.press("Space")
+    expect(drawn("accuracy")).to_have_count(2 * 3)  # whoever is hidden has no band
+    for name in names[1:]:
+        expect(drawn(name)).to_have_count(2 * 4)
+    page.wait_for_timeout(600)
+    page.locator("#accuracy .legendtoggle").first.click()
+    expect(drawn("accuracy")).to_have_count(2 * 4)
+
+
+def test_paper_has_neither_checkbox_nor_buttons(page: Page) -> None:
+    controls = (
+        page.get_by_label("Show intervals"),
+        page.locator("#accuracy button").first,
+        page.locator("figure a").first,
+    )
+    assert all(control.is_visible() for control in controls)
+    page.emulate_media(media="print")
+    assert not any(control.is_visible() for control in controls)
+
+
+def saved(page: Page, button: Locator) -> tuple[str, bytes]:
+    with page.expect_download() as download:
+        button.click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+def test_figures_are_saved_as_png_svg_and_csv(page: Page) -> None:
+    figure = page.locator("#accuracy")
+    name, png = saved(page, figure.get_by_role("button", name="PNG"))
+    assert name == "accuracy.png"
+    width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
+    box = figure.locator(".plot").bounding_box()
+    assert box is not None
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (width, height) == (3 * box["width"], 3 * box["height"])
+    name, svg = saved(page, figure.get_by_role("button", name="SVG"))
+    assert name == "accuracy.svg"
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "SubTrunc" in "".join(root.itertext())
+    name, table = saved(page, figure.get_by_role("link", name="CSV"))
+    assert name == "accuracy.csv"
+    assert table.startswith(b"selector,round,mean,half_width_95\n")
+
+
+def test_a_panel_is_saved_with_its_heading_black_on_white(browser: Browser, report: Path) -> None:
+    page, complaints = opened(browser, report, dark=True)
+    name, svg = saved(page, page.locator("#map .panel").last.get_by_role("button", name="SVG"))
+    assert name == "map-_img_src_x_onerror_alert_1_.svg"
+    assert EVIL in "".join(ElementTree.fromstring(svg).itertext())
+    assert b"fill: rgb(28, 33, 38)" in svg
+    assert b"rgb(230, 233, 236)" not in svg  # the dark page's text
+    page.close()
+    assert complaints == []
+
+
+def test_nothing_lies_on_the_data(page: Page) -> None:
+    plot = page.locator("#accuracy .plot")
+    plot.hover()
+    assert page.locator(".modebar-btn").count() == 0
+
+
+@pytest.mark.parametrize(("name", "label"), [("accuracy", "round 2"), ("clients", "rank 1"), ("map", "took part")])
 def test_hovering_shows_a_label(page: Page, name: str, label: str) -> None:
     plot = page.locator(f"#{name} .plot").first
     plot.scroll_into_view_if_needed()

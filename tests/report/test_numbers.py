@@ -1,12 +1,16 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from equifl.report.numbers import Numbers, Point, make_numbers
+from equifl.report.numbers import ClientPoint, Numbers, Point, make_numbers
+from equifl.report.table import make_table
 from tests.report.made_up import configuration, records
 
-CONFIG = {"rounds": 4, "clients": 3, "seeds": [5, 7], "selectors": {"rota": {}}}
+CONFIG = {"rounds": 4, "clients": 3, "seeds": [5, 7], "selectors": {"rota": {}}, "data": {"partition": "classes"}}
+NATURAL: dict[str, Any] = {"data": {"partition": "natural"}}
+LIVE: dict[str, Any] = {"data": {"name": "Flower"}, "clients": None, "rounds": None, "flower": {}}
 
 
 def row(seed: int, round: int, cohort: list[int], **more: Any) -> dict[str, Any]:
@@ -16,7 +20,8 @@ def row(seed: int, round: int, cohort: list[int], **more: Any) -> dict[str, Any]
 
 def evaluated(seed: int, round: int, cohort: list[int], clients: list[float], apart: float) -> dict[str, Any]:
     accuracy = sum(clients) / len(clients)
-    return row(seed, round, cohort, accuracy=accuracy, client_accuracy=clients, dissimilarity=apart)
+    more = {"dissimilarity": apart, "worst10": min(clients)}
+    return row(seed, round, cohort, accuracy=accuracy, client_accuracy=clients, **more)
 
 
 ROWS = [
@@ -27,7 +32,7 @@ ROWS = [
     row(5, 2, [0, 1]),
     row(7, 2, [2, 1]),
     evaluated(5, 3, [2, 1], [50.0, 90.0, 10.0], 50.0),
-    evaluated(7, 3, [2, 0], [70.0, 80.0, 30.0], 30.0),
+    evaluated(7, 3, [2, 0], [80.0, 30.0, 70.0], 30.0),
 ]
 
 
@@ -42,6 +47,7 @@ def test_series_have_the_mean_and_the_interval_of_every_evaluated_round() -> Non
     assert found.accuracy.mean == pytest.approx([45.0, 55.0])
     assert found.accuracy.half_width == pytest.approx([15 * 12.7062, 5 * 12.7062], rel=1e-5)
     assert found.dissimilarity.mean == [30.0, 40.0]
+    assert found.worst10.mean == [15.0, 20.0]
     assert found.dissimilarity.half_width == pytest.approx([10 * 12.7062, 10 * 12.7062], rel=1e-5)
 
 
@@ -51,22 +57,77 @@ def test_one_seed_has_no_interval() -> None:
     assert all(math.isnan(half) for half in found.accuracy.half_width)
 
 
-def test_clients_are_averaged_over_seeds_and_sorted_from_the_worst() -> None:
+def test_clients_are_sorted_within_each_seed_and_averaged_by_rank() -> None:
     found = numbers().selectors["rota"].clients
-    assert (found.ids, found.accuracy, found.worst) == ([2, 0, 1], [20.0, 60.0, 85.0], 1)
+    assert (found.ids, found.mean, found.tenth) == (None, [20.0, 60.0, 85.0], 1)
+    assert found.half_width == pytest.approx([10 * 12.7062, 10 * 12.7062, 5 * 12.7062], rel=1e-5)
+
+
+@pytest.mark.parametrize("more", [NATURAL, LIVE])
+def test_clients_that_are_the_same_in_every_seed_are_averaged_and_then_sorted(more: dict[str, Any]) -> None:
+    found = numbers(**more)
+    assert found.same_clients
+    clients, counts = found.selectors["rota"].clients, found.selectors["rota"].participation.counts
+    assert (clients.ids, clients.mean) == ([2, 1, 0], [40.0, 60.0, 65.0])
+    assert clients.half_width == pytest.approx([30 * 12.7062, 30 * 12.7062, 15 * 12.7062], rel=1e-5)
+    assert (counts.ids, counts.mean) == ([1, 0, 2], [3.0, 2.5, 2.5])
+
+
+def test_of_one_seed_the_clients_are_known_by_their_ids() -> None:
+    found = numbers([row for row in ROWS if row["seed"] == 5], seeds=[5]).selectors["rota"]
+    assert (found.clients.ids, found.clients.mean) == ([2, 0, 1], [10.0, 50.0, 90.0])
+    assert (found.participation.counts.ids, found.participation.counts.mean) == ([0, 1, 2], [3.0, 3.0, 2.0])
+    assert all(math.isnan(half) for half in found.clients.half_width)
+
+
+def test_who_did_not_evaluate_is_left_out_and_who_joined_later_is_not() -> None:
+    nan = math.nan
+    last = {5: [50.0, None, 10.0], 7: [80.0, nan, 20.0, None, 40.0]}
+    rows = [row | {"client_accuracy": last[row["seed"]]} if row["round"] == 3 else row for row in ROWS]
+    found = numbers(rows, **LIVE)
+    clients = found.selectors["rota"].clients
+    assert (clients.ids, clients.mean) == ([2, 4, 0], [15.0, 40.0, 65.0])
+    assert math.isnan(clients.half_width[1])  # one seed alone knows client 4
+    assert found.clients == 5
+    assert found.selectors["rota"].participation.counts.mean == [3.0, 2.5, 2.5, 0.0, 0.0]
+    points = {(point.seed, point.client) for point in found.selectors["rota"].scatter}
+    assert points == {(5, 0), (5, 2), (7, 0), (7, 2), (7, 4)}
+
+
+@pytest.mark.parametrize("clients", [3, 20, 37])
+def test_the_worst_ranks_have_the_accuracy_of_the_tables_worst_tenth(clients: int) -> None:
+    config = configuration(["uniform", "divfl", "rota"], clients=clients, per_round=2, seeds=[0, 1, 2, 3, 4])
+    rows = records(config)
+    table = make_table(rows)
+    for name, selector in make_numbers(config, rows).selectors.items():
+        cell = table.cells[name]["worst 10 %"]
+        assert np.mean(selector.clients.mean[: selector.clients.tenth]) == pytest.approx(cell.mean, abs=1e-3)
+        assert selector.worst10.mean[-1] == pytest.approx(cell.mean)
+        assert selector.worst10.half_width[-1] == pytest.approx(cell.half_width)
 
 
 @pytest.mark.parametrize(("clients", "worst"), [(1, 1), (10, 1), (19, 1), (20, 2), (300, 30)])
 def test_the_worst_tenth_is_at_least_one_client(clients: int, worst: int) -> None:
     config = configuration(clients=clients, per_round=1)
-    assert make_numbers(config, records(config)).selectors["rota"].clients.worst == worst
+    assert make_numbers(config, records(config)).selectors["rota"].clients.tenth == worst
 
 
-def test_the_map_is_of_the_first_seed_and_the_counts_are_of_all() -> None:
+def test_the_map_is_of_the_first_seed_and_the_counts_are_means_by_rank() -> None:
     found = numbers().selectors["rota"].participation
     assert found.seed == 5
     assert found.selected.tolist() == [[1, 1, 1, 0], [1, 0, 1, 1], [0, 1, 0, 1]]
-    assert found.counts == [5, 6, 5]
+    # Seed 5: 3, 3, 2 times; seed 7: clients 1 and 2 three times, client 0 twice.
+    assert (found.counts.ids, found.counts.mean) == (None, [3.0, 3.0, 2.0])
+    assert found.counts.half_width == [0.0, 0.0, 0.0]
+
+
+def test_a_point_a_client_has_what_was_selected_up_to_the_last_evaluation() -> None:
+    found = numbers(ROWS[:6]).selectors["rota"]  # evaluated after two rounds, three played
+    assert found.scatter == [
+        *(ClientPoint(5, 0, 2, 30.0), ClientPoint(5, 1, 1, 60.0), ClientPoint(5, 2, 1, 0.0)),
+        *(ClientPoint(7, 0, 1, 60.0), ClientPoint(7, 1, 2, 90.0), ClientPoint(7, 2, 1, 30.0)),
+    ]
+    assert found.participation.counts.mean == [3.0, 2.0, 1.0]  # of all three rounds
 
 
 def test_terms_are_averaged_over_the_seeds_that_have_them() -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from equifl.records import RunFolder
-from equifl.report.figures import COLOURS
 from equifl.report.page import make_page, write_report
+from equifl.report.styles import style
 from tests.report.made_up import MADE_WITH, configuration, records
 
-FIGURES = ["accuracy", "dissimilarity", "plane", "clients", "map", "counts", "terms", "bytes"]
+FIGURES = ["accuracy", "dissimilarity", "worst10", "plane", "clients"]
+FIGURES += ["map", "counts", "scatter", "terms", "bytes"]
 Tags = list[tuple[str, dict[str, str | None]]]
 
 
@@ -82,7 +83,9 @@ def test_every_figure_has_a_title_a_caption_a_name_and_its_data(page: Reader) ->
     assert len(page.all("figcaption")) == len(FIGURES)
     assert [found["download"] for found in page.all("a")] == [*(f"{name}.csv" for name in FIGURES), "experiment.toml"]
     plots = page.all("div", role="img")
-    assert len(plots) == len(panels(page)) == 5 + 3 + 2 + 2  # a map a selector, two terms, bytes down and up
+    assert (
+        len(plots) == len(panels(page)) == 6 + 2 * 3 + 2 + 2
+    )  # a map and a scatter a selector, two terms, bytes down and up
     assert all(found["aria-label"] for found in plots)
 
 
@@ -106,21 +109,29 @@ def test_title_configuration_versions_and_command(page: Reader) -> None:
     assert "not finished" not in page.text
 
 
-def test_a_selector_has_one_colour_everywhere(page: Reader) -> None:
-    found: dict[str, set[str]] = {}
-    for panel in panels(page):
-        for trace in panel["data"]:
-            if trace["type"] == "scatter" and "fill" not in trace:
-                marker, line = trace["marker"], trace.get("line", {})
-                found.setdefault(trace["name"], set()).add(line.get("color") or marker["color"])
-    assert found == {name: {COLOURS[i]} for i, name in enumerate(configuration()["selectors"])}
+def test_the_table_shows_the_style_of_every_selector() -> None:
+    names = ["uniform", *(f"s{i}" for i in range(1, 12))]
+    page = read(configuration(names))
+    paths = page.all("path")
+    assert len(paths) == 2 * len(names)
+    for position, (line, marker) in enumerate(zip(paths[::2], paths[1::2], strict=True)):
+        wanted = style(position)
+        assert line["stroke"] == marker["fill"] == wanted.colour
+        assert line.get("stroke-dasharray", "solid") == wanted.dash
+        assert marker["d"] == wanted.path
+
+
+def test_every_figure_can_be_saved_as_an_image(page: Reader) -> None:
+    buttons = page.all("button", type="button")
+    assert [found["data-save"] for found in buttons] == ["png", "svg"] * len(panels(page))
+    assert all(found["aria-label"] for found in buttons)
 
 
 def test_bands_stay_within_what_is_possible() -> None:
     bands = [
         trace for panel in panels(read(configuration(seeds=[0, 1]))) for trace in panel["data"] if "fill" in trace
     ]
-    assert len(bands) == 2 * 3
+    assert len(bands) == 5 * 3  # three over rounds, accuracy and counts of clients
     for band in bands:
         y = np.frombuffer(base64.b64decode(band["y"]["bdata"]), band["y"]["dtype"])
         assert y.min() >= 0
@@ -150,6 +161,7 @@ def test_one_seed_has_no_band() -> None:
     page = read(configuration(seeds=[3]))
     assert not any("fill" in trace for panel in panels(page) for trace in panel["data"])
     assert "One seed" in page.text
+    assert "Show intervals" not in page.text
 
 
 @pytest.mark.parametrize("name", ["uniform", "rota"])
