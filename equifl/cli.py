@@ -6,7 +6,6 @@ import json
 import shlex
 import signal
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
@@ -15,7 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import click
+from equifl.extras import MissingExtraError, needed_by
+
+with needed_by("the equifl command"):
+    import click
+
+    from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, notes
 
 from equifl import __version__
 from equifl.config import SELECTORS, Config
@@ -24,7 +28,6 @@ from equifl.paper import tables
 from equifl.records import RunFolder
 from equifl.report.table import make_table
 from equifl.selectors.rules import needs
-from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, notes
 
 
 class OneLine(click.Group):
@@ -33,7 +36,7 @@ class OneLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MissingExtraError) as error:
             click.echo(f"equifl: {error}", err=True)
             sys.exit(2)
 
@@ -122,12 +125,8 @@ def _lanes(config: Config, dataset: Any, device: str, cluster: str | None, engin
         from equifl.sim.run import Here
 
         return Here(config, dataset, device=device, engine=engine)
-    try:
-        from equifl.cluster.sweep import Sweep
-    except ModuleNotFoundError as error:
-        if str(error.name).split(".")[0] != "ray":
-            raise
-        raise ValueError("--ray: needs Ray; pip install 'equifl[cluster]'") from None
+    from equifl.cluster.sweep import Sweep
+
     return Sweep(config, dataset, device=device, engine=engine, address=cluster or None)
 
 
@@ -135,18 +134,14 @@ def _report_if_possible(folder: Path) -> Path | None:
     """A run is worth its record without a report, and says how to get one."""
     try:
         return _write_report(folder, None)
-    except ModuleNotFoundError as error:
+    except MissingExtraError as error:
         click.echo(f"no report: {error}", err=True)
         return None
 
 
 def _write_report(folder: Path, output: Path | None) -> Path:
-    try:
-        from equifl.report.page import write_report  # a second of imports that only a report needs
-    except ModuleNotFoundError as error:
-        if str(error.name).split(".")[0] not in ("plotly", "jinja2", "markupsafe"):
-            raise
-        raise ModuleNotFoundError(f"it needs {error.name}; pip install 'equifl[report]'") from None
+    from equifl.report.page import write_report  # a second of imports that only a report needs
+
     return write_report(folder, output)
 
 
@@ -174,10 +169,7 @@ def _stop_requests() -> Iterator[list[int]]:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file (default: DIR/report.html).")
 def report(folder: Path, output: Path | None) -> None:
     """Write one HTML file about the run in DIR, finished or not: table, figures, configuration. It opens offline."""
-    try:
-        click.echo(_write_report(folder, output))
-    except ModuleNotFoundError as error:
-        raise ValueError(f"report: {error}") from None
+    click.echo(_write_report(folder, output))
 
 
 @main.command()
@@ -263,8 +255,3 @@ def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
 
     with Downloads(quiet) as downloads:
         click.echo(get(name, data_dir, downloads.progress))
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("default")
-    main()

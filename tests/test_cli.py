@@ -164,11 +164,12 @@ def test_without_its_libraries_there_is_no_report_but_a_run(tmp_path: Path) -> N
     )
     options = settings(*TINY, *QUICK_DATA, "seeds=[0]", "selectors={rota={}}")
     run = call(*PYTHON, "-c", code, "run", *options, "--out", tmp_path / "run", "--json")
-    assert (run.returncode, run.stderr) == (0, "no report: it needs jinja2; pip install 'equifl[report]'\n")
+    missing = "equifl.report needs jinja2, which is not installed; pip install 'equifl[report]'"
+    assert (run.returncode, run.stderr) == (0, f"no report: {missing}\n")
     assert json.loads(run.stdout)["folder"] == str(tmp_path / "run")
     alone = call(*PYTHON, "-c", code, "report", tmp_path / "run")
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert alone.stderr == "equifl: report: it needs jinja2; pip install 'equifl[report]'\n"
+    assert alone.stderr == f"equifl: {missing}\n"
 
 
 def test_help_does_not_wait_for_the_libraries_of_the_report() -> None:

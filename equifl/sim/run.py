@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    import torch
 
 from equifl import __version__
 from equifl.config import Config
