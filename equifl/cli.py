@@ -25,7 +25,7 @@ from equifl import __version__
 from equifl.config import SELECTORS, Config
 from equifl.paper import runs as paper_runs
 from equifl.paper import tables
-from equifl.records import RunFolder
+from equifl.records import ROUNDS, RunFolder
 from equifl.report.table import make_table
 from equifl.selectors.rules import needs
 
@@ -78,7 +78,7 @@ def run(
 ) -> None:
     """Run an experiment: every selector with every seed. Without CONFIG: the digits, all six selectors, 5 seeds.
 
-    Run it again with the same --out and it goes on where it stopped.
+    Run it again with the same --out and it goes on where it stopped; of a finished run it shows the table.
     """
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
@@ -88,26 +88,27 @@ def run(
     silent = quiet or as_json
     click.get_current_context().with_resource(notes(silent))
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
-    with Downloads(silent) as downloads:
-        dataset = simulation.load_data(settings, data_dir, downloads.progress)
-    wanted = simulation.engine_for(path, settings)
-    lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
-    if lanes.note and not silent:
-        click.echo(lanes.note, err=True)
-    with RunFolder.open(path, settings.as_dict(), lanes.made_with) as folder:
-        # Ray says on standard output when a worker has died, which is for the results alone.
-        with _stop_requests() as stopped, Watch(settings, lanes.device, silent) as watch, redirect_stdout(sys.stderr):
-
-            def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
-                watch.show(played, rows)
-                return not stopped
-
-            finished = lanes.run(folder, on_round=on_round)
-        rows = folder.rows()
-    if not finished:
+    failure: OSError | None = None
+    rows = simulation.finished_rows(path, settings)
+    if rows is None:
+        with Downloads(silent) as downloads:
+            dataset = simulation.load_data(settings, data_dir, downloads.progress)
+        wanted = simulation.engine_for(path, settings)
+        lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
+        if lanes.note and not silent:
+            click.echo(lanes.note, err=True)
+        with RunFolder.open(path, settings.as_dict(), lanes.made_with) as folder:
+            failure = _play(lanes, folder, settings, silent)
+            rows = folder.rows()
+    elif not silent:
+        click.echo(f"{path}: finished already; to run it again, choose another --out", err=True)
+    played = len(rows) // (len(settings.selectors) * len(settings.seeds))
+    if failure:
+        click.echo(f"equifl: {failure}; {played} of {settings.rounds} rounds are in {path / ROUNDS}", err=True)
+    if played < settings.rounds:
         again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
-        click.echo(f"stopped after a checkpoint; to go on: {again}", err=True)
-        sys.exit(130)
+        click.echo(f"{'' if failure else 'stopped after a checkpoint; '}to go on: {again}", err=True)
+        sys.exit(2 if failure else 130)
     table = make_table(rows)
     if as_json:
         click.echo(json.dumps({"folder": str(path), **table.as_dict()}, indent=1))
@@ -117,6 +118,24 @@ def run(
     report = _report_if_possible(path)
     if report and not silent:
         click.echo(f"report: {report}")
+    if failure:
+        sys.exit(2)
+
+
+def _play(lanes: Any, folder: RunFolder, config: Config, silent: bool) -> OSError | None:
+    """Play what is left of a run, until it is finished or asked to stop; what the disk refused, if it did."""
+    # Ray says on standard output when a worker has died, which is for the results alone.
+    with _stop_requests() as stopped, Watch(config, lanes.device, silent) as watch, redirect_stdout(sys.stderr):
+
+        def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
+            watch.show(played, rows)
+            return not stopped
+
+        try:
+            lanes.run(folder, on_round=on_round)
+        except OSError as error:
+            return error
+    return None
 
 
 def _lanes(config: Config, dataset: Any, device: str, cluster: str | None, engine: str) -> Any:
@@ -137,6 +156,9 @@ def _report_if_possible(folder: Path) -> Path | None:
     except MissingExtraError as error:
         click.echo(f"no report: {error}", err=True)
         return None
+    except OSError as error:
+        again = shlex.join(["equifl", "report", str(folder)])
+        raise OSError(f"{error}; all rounds are in {folder / ROUNDS}; to write the report: {again}") from None
 
 
 def _write_report(folder: Path, output: Path | None) -> Path:

@@ -18,7 +18,7 @@ with needed_by("equifl.report"):
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
-from equifl.records import RunFolder
+from equifl.records import RunFolder, replacing
 from equifl.report.figures import COLOURS, Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers, whole_rounds
 from equifl.report.recipe import as_toml
@@ -35,7 +35,8 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
     except ValueError as error:
         raise ValueError(f"{folder.path}: cannot be reported ({error})") from None
     path = folder.path / REPORT if output is None else Path(output)
-    path.write_text(page, encoding="utf-8")
+    with replacing(path) as file:
+        file.write(page.encode())
     return path
 
 
