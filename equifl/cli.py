@@ -19,9 +19,10 @@ from equifl.extras import MissingExtraError, needed_by
 with needed_by("the equifl command"):
     import click
 
-    from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, notes
+    from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, notes, size
 
 from equifl import __version__
+from equifl.checks import known
 from equifl.config import SELECTORS, Config
 from equifl.paper import runs as paper_runs
 from equifl.paper import tables
@@ -263,7 +264,7 @@ def list_data(data_dir: Path | None) -> None:
 
     for name, entry in listing(data_dir).items():
         counts = f"{entry.train:,} + {entry.test:,} examples; " if entry.train and entry.test else ""
-        where = f"in {entry.folder}" if entry.folder else f"download of {entry.download / 1e6:.1f} MB"
+        where = f"in {entry.folder}" if entry.folder else f"download of {size(entry.download)}"
         click.echo(f"{name:15} {entry.about}; {counts}{where if entry.download else 'no download'}")
 
 
@@ -273,7 +274,15 @@ def list_data(data_dir: Path | None) -> None:
 @click.option("--quiet", is_flag=True, help="No progress.")
 def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
     """Download a data set, unless it is there already, and check it."""
+    from equifl.sim.data import listing, options_of
     from equifl.sim.download import get
 
+    known("data set", [name], listing())
+    entry = listing()[name]
+    if not entry.download:
+        path = " --set data.path=FILE.npz" if "path" in options_of(name) else ""
+        use = f"equifl run --set data.name={name}{path}"
+        click.echo(f"{name} needs no download ({entry.about}); to use it: {use}", err=True)
+        return
     with Downloads(quiet) as downloads:
         click.echo(get(name, data_dir, downloads.progress))

@@ -177,6 +177,18 @@ def test_without_its_libraries_there_is_no_report_but_a_run(tmp_path: Path) -> N
     assert alone.stderr == f"equifl: {missing}\n"
 
 
+@pytest.mark.parametrize("name", ["x.pdf", "x", "x.html.gz"])
+def test_a_report_is_a_web_page_and_says_how_to_print_it(
+    name: str, finished: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    output = tmp_path / name
+    result = CliRunner().invoke(main, ["report", str(finished[0]), "-o", str(output)])
+    allowed = "a name that ends in .html or .htm; for a PDF, open the page in a browser and print it to a file"
+    assert result.exit_code == 2
+    assert result.output == f"equifl: output: {str(output)!r} is not allowed; allowed: {allowed}\n"
+    assert not output.exists()
+
+
 def test_help_does_not_wait_for_the_libraries_of_the_report() -> None:
     code = (
         "import sys; from equifl.cli import main\ntry: main()\nfinally: print({'plotly', 'jinja2'} & {*sys.modules})"
@@ -242,13 +254,22 @@ def test_data_sets_are_listed_with_where_they_are(tmp_path: Path, monkeypatch: p
     assert {"digits", "mnist", "fashion-mnist", "cifar10", "synthetic", "arrays"} <= lines.keys()
     assert lines["digits"].endswith("; 1,442 + 355 examples; no download")
     assert lines["mnist"].endswith("; 60,000 + 10,000 examples; download of 11.6 MB")
+    assert lines["heart-disease"].endswith("; 614 + 306 examples; download of 39.6 KB")
+
+
+@pytest.mark.parametrize(("name", "use"), [("digits", ""), ("synthetic", ""), ("arrays", " --set data.path=FILE.npz")])
+def test_a_data_set_without_a_download_says_how_to_use_it(name: str, use: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["data", "get", name, "--data-dir", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, "")  # standard output is for the folder of a download
+    assert result.stderr.startswith(f"{name} needs no download (")
+    assert result.stderr.endswith(f"; to use it: equifl run --set data.name={name}{use}\n")
 
 
 def test_an_unknown_data_set_is_refused() -> None:
     result = CliRunner().invoke(main, ["data", "get", "minst"])
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
-    assert line.startswith("equifl: data set with files: 'minst' is not known; did you mean 'mnist'?")
+    assert line.startswith("equifl: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist,")
 
 
 def test_the_version() -> None:
