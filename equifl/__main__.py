@@ -1,5 +1,19 @@
-"""`python -m equifl` is `equifl`."""
+"""The `equifl` command, which is also `python -m equifl`."""
 
-from equifl.cli import main
+import sys
 
-main(prog_name="equifl")
+from equifl.extras import MissingExtraError
+
+
+def main() -> None:
+    """Run the command line; where a package that it needs is missing, say so in one line and exit with 2."""
+    try:
+        from equifl.cli import main as command_line
+    except MissingExtraError as error:
+        print(f"equifl: {error}", file=sys.stderr)
+        sys.exit(2)
+    command_line(prog_name="equifl")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,6 @@ import json
 import shlex
 import signal
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
@@ -15,16 +14,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import click
+from equifl.extras import MissingExtraError, needed_by
+
+with needed_by("the equifl command"):
+    import click
+
+    from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, draw_verdicts, notes, size
 
 from equifl import __version__
+from equifl.checks import known
 from equifl.config import SELECTORS, Config
 from equifl.paper import runs as paper_runs
 from equifl.paper import tables
-from equifl.records import RunFolder
+from equifl.records import ROUNDS, RunFolder
 from equifl.report.table import make_table
 from equifl.selectors.rules import needs
-from equifl.terminal import Downloads, Watch, console, draw_paper_table, draw_table, draw_verdicts, notes
 
 
 class OneLine(click.Group):
@@ -33,7 +37,7 @@ class OneLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MissingExtraError) as error:
             click.echo(f"equifl: {error}", err=True)
             sys.exit(2)
 
@@ -75,7 +79,7 @@ def run(
 ) -> None:
     """Run an experiment: every selector with every seed. Without CONFIG: the digits, all six selectors, 5 seeds.
 
-    Run it again with the same --out and it goes on where it stopped.
+    Run it again with the same --out and it goes on where it stopped; of a finished run it shows the table.
     """
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
@@ -85,26 +89,27 @@ def run(
     silent = quiet or as_json
     click.get_current_context().with_resource(notes(silent))
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
-    with Downloads(silent) as downloads:
-        dataset = simulation.load_data(settings, data_dir, downloads.progress)
-    wanted = simulation.engine_for(path, settings)
-    lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
-    if lanes.note and not silent:
-        click.echo(lanes.note, err=True)
-    with RunFolder.open(path, settings.as_dict(), lanes.made_with) as folder:
-        # Ray says on standard output when a worker has died, which is for the results alone.
-        with _stop_requests() as stopped, Watch(settings, lanes.device, silent) as watch, redirect_stdout(sys.stderr):
-
-            def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
-                watch.show(played, rows)
-                return not stopped
-
-            finished = lanes.run(folder, on_round=on_round)
-        rows = folder.rows()
-    if not finished:
+    failure: OSError | None = None
+    rows = simulation.finished_rows(path, settings)
+    if rows is None:
+        with Downloads(silent) as downloads:
+            dataset = simulation.load_data(settings, data_dir, downloads.progress)
+        wanted = simulation.engine_for(path, settings)
+        lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
+        if lanes.note and not silent:
+            click.echo(lanes.note, err=True)
+        with RunFolder.open(path, settings.as_dict(), lanes.made_with) as folder:
+            failure = _play(lanes, folder, settings, silent)
+            rows = folder.rows()
+    elif not silent:
+        click.echo(f"{path}: finished already; to run it again, choose another --out", err=True)
+    played = len(rows) // (len(settings.selectors) * len(settings.seeds))
+    if failure:
+        click.echo(f"equifl: {failure}; {played} of {settings.rounds} rounds are in {path / ROUNDS}", err=True)
+    if played < settings.rounds:
         again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
-        click.echo(f"stopped after a checkpoint; to go on: {again}", err=True)
-        sys.exit(130)
+        click.echo(f"{'' if failure else 'stopped after a checkpoint; '}to go on: {again}", err=True)
+        sys.exit(2 if failure else 130)
     table = make_table(rows)
     if as_json:
         click.echo(json.dumps({"folder": str(path), **table.as_dict()}, indent=1))
@@ -114,6 +119,24 @@ def run(
     report = _report_if_possible(path)
     if report and not silent:
         click.echo(f"report: {report}")
+    if failure:
+        sys.exit(2)
+
+
+def _play(lanes: Any, folder: RunFolder, config: Config, silent: bool) -> OSError | None:
+    """Play what is left of a run, until it is finished or asked to stop; what the disk refused, if it did."""
+    # Ray says on standard output when a worker has died, which is for the results alone.
+    with _stop_requests() as stopped, Watch(config, lanes.device, silent) as watch, redirect_stdout(sys.stderr):
+
+        def on_round(played: int, rows: list[dict[str, Any]]) -> bool:
+            watch.show(played, rows)
+            return not stopped
+
+        try:
+            lanes.run(folder, on_round=on_round)
+        except OSError as error:
+            return error
+    return None
 
 
 def _lanes(config: Config, dataset: Any, device: str, cluster: str | None, engine: str) -> Any:
@@ -122,12 +145,8 @@ def _lanes(config: Config, dataset: Any, device: str, cluster: str | None, engin
         from equifl.sim.run import Here
 
         return Here(config, dataset, device=device, engine=engine)
-    try:
-        from equifl.cluster.sweep import Sweep
-    except ModuleNotFoundError as error:
-        if str(error.name).split(".")[0] != "ray":
-            raise
-        raise ValueError("--ray: needs Ray; pip install 'equifl[cluster]'") from None
+    from equifl.cluster.sweep import Sweep
+
     return Sweep(config, dataset, device=device, engine=engine, address=cluster or None)
 
 
@@ -135,18 +154,17 @@ def _report_if_possible(folder: Path) -> Path | None:
     """A run is worth its record without a report, and says how to get one."""
     try:
         return _write_report(folder, None)
-    except ModuleNotFoundError as error:
+    except MissingExtraError as error:
         click.echo(f"no report: {error}", err=True)
         return None
+    except OSError as error:
+        again = shlex.join(["equifl", "report", str(folder)])
+        raise OSError(f"{error}; all rounds are in {folder / ROUNDS}; to write the report: {again}") from None
 
 
 def _write_report(folder: Path, output: Path | None) -> Path:
-    try:
-        from equifl.report.page import write_report  # a second of imports that only a report needs
-    except ModuleNotFoundError as error:
-        if str(error.name).split(".")[0] not in ("plotly", "jinja2", "markupsafe"):
-            raise
-        raise ModuleNotFoundError(f"it needs {error.name}; pip install 'equifl[report]'") from None
+    from equifl.report.page import write_report  # a second of imports that only a report needs
+
     return write_report(folder, output)
 
 
@@ -174,10 +192,7 @@ def _stop_requests() -> Iterator[list[int]]:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file (default: DIR/report.html).")
 def report(folder: Path, output: Path | None) -> None:
     """Write one HTML file about the run in DIR, finished or not: table, figures, configuration. It opens offline."""
-    try:
-        click.echo(_write_report(folder, output))
-    except ModuleNotFoundError as error:
-        raise ValueError(f"report: {error}") from None
+    click.echo(_write_report(folder, output))
 
 
 @main.command()
@@ -248,7 +263,7 @@ def list_data(data_dir: Path | None) -> None:
 
     for name, entry in listing(data_dir).items():
         counts = f"{entry.train:,} + {entry.test:,} examples; " if entry.train and entry.test else ""
-        where = f"in {entry.folder}" if entry.folder else f"download of {entry.download / 1e6:.1f} MB"
+        where = f"in {entry.folder}" if entry.folder else f"download of {size(entry.download)}"
         click.echo(f"{name:15} {entry.about}; {counts}{where if entry.download else 'no download'}")
 
 
@@ -258,12 +273,15 @@ def list_data(data_dir: Path | None) -> None:
 @click.option("--quiet", is_flag=True, help="No progress.")
 def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
     """Download a data set, unless it is there already, and check it."""
+    from equifl.sim.data import listing, options_of
     from equifl.sim.download import get
 
+    known("data set", [name], listing())
+    entry = listing()[name]
+    if not entry.download:
+        path = " --set data.path=FILE.npz" if "path" in options_of(name) else ""
+        use = f"equifl run --set data.name={name}{path}"
+        click.echo(f"{name} needs no download ({entry.about}); to use it: {use}", err=True)
+        return
     with Downloads(quiet) as downloads:
         click.echo(get(name, data_dir, downloads.progress))
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("default")
-    main()

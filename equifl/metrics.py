@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl.checks import integer, integers, numbers, require, require_each
+from equifl.extras import needed_by
 
 Values: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
@@ -233,7 +234,8 @@ def interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]
     n = len(given)
     if n < 2:
         return float(given.mean()), math.nan
-    from scipy.special import stdtrit  # the quantile of scipy.stats.t, without a second of imports
+    with needed_by("equifl.metrics.interval"):
+        from scipy.special import stdtrit  # the quantile of scipy.stats.t, without a second of imports
 
     return float(given.mean()), float(stdtrit(n - 1, (1 + confidence) / 2) * given.std(ddof=1) / math.sqrt(n))
 

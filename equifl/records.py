@@ -1,4 +1,4 @@
-"""What a run writes, and reading it back: a folder with its configuration, its rounds and its last checkpoint."""
+"""What a run writes, and reading it back: a folder with a configuration, its rounds and the last checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +31,7 @@ class FolderBusyError(ValueError):
 
 
 class RunFolder:
-    """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and lane) and `checkpoint.npz`.
+    """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and lane) and, to go on, `checkpoint.npz`.
 
     `RunFolder(path)` reads a run, also one that is going on. `RunFolder.open` starts or continues one and is the
     only writer until it is closed. A killed run leaves at worst half a row, which nobody gets to see.
@@ -69,7 +69,7 @@ class RunFolder:
         lock = _locked(path)
         try:
             if not (path / CONFIG).exists():
-                with _replacing(path / CONFIG) as file:
+                with replacing(path / CONFIG) as file:
                     file.write(text.encode())
             folder = cls(path)
             _require_same(path, folder.config, json.loads(text)["config"])
@@ -97,8 +97,15 @@ class RunFolder:
         """
         self._require_writer()
         lines = [_line(row) for row in rows]
-        with self._rounds.open("ab") as file:
-            file.write("".join(lines).encode())
+        size = self._rounds.stat().st_size if self._rounds.exists() else 0
+        with _naming(self._rounds):
+            try:
+                with self._rounds.open("ab") as file:
+                    file.write("".join(lines).encode())
+            except OSError:  # a disk that is nearly full takes some of the rows
+                with suppress(OSError):
+                    os.truncate(self._rounds, size)
+                raise
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows in the order of writing, without a last one that is only half there."""
@@ -109,7 +116,7 @@ class RunFolder:
         self._require_writer()
         first = integer("round", round, least=0)
         kept = [line for line, row in self._lines() if row["round"] < first]
-        with _replacing(self._rounds) as file:
+        with replacing(self._rounds) as file:
             file.writelines(kept)
 
     def save_checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -117,10 +124,8 @@ class RunFolder:
         self._require_writer()
         for name, array in arrays.items():
             require(name, np.asarray(array).dtype, not np.asarray(array).dtype.hasobject, "arrays of plain numbers")
-        if self._rounds.exists():
-            with self._rounds.open("ab") as rounds:  # first: a checkpoint is never ahead of the rows on the disk
-                os.fsync(rounds.fileno())
-        with _replacing(self._checkpoint) as file, zipfile.ZipFile(file, "w") as archive:
+        self._sync_rows()  # first: a checkpoint is never ahead of the rows on the disk
+        with replacing(self._checkpoint) as file, zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():  # np.savez, but for any name
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
@@ -141,6 +146,15 @@ class RunFolder:
             ) from None
         return arrays
 
+    def finish(self) -> None:
+        """Remove the checkpoint of a run whose rows are complete, once these are safe on the disk."""
+        self._require_writer()
+        self._sync_rows()
+        with _naming(self.path):
+            _sync_folder(self.path)
+        with _naming(self._checkpoint, "removed"):
+            self._checkpoint.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Let others write; reading goes on to work."""
         if self._lock is not None:
@@ -156,6 +170,11 @@ class RunFolder:
     def _require_writer(self) -> None:
         if self._lock is None:
             raise ValueError(f"{self.path}: is open for reading only; RunFolder.open opens it for writing")
+
+    def _sync_rows(self) -> None:
+        if self._rounds.exists():
+            with _naming(self._rounds), self._rounds.open("ab") as file:
+                os.fsync(file.fileno())
 
     def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
         """Each whole line and what it says."""
@@ -173,7 +192,9 @@ class RunFolder:
             (self.path / (name + _TEMPORARY)).unlink(missing_ok=True)
         if self._rounds.exists():
             with self._rounds.open("r+b") as file:
-                file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+                whole = sum(len(line) for line in file if line.endswith(b"\n"))
+                if whole < file.tell():
+                    file.truncate(whole)
 
 
 def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -287,15 +308,36 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when it is whole and on the disk; until then the old one stays."""
     temporary = path.with_name(path.name + _TEMPORARY)
+    with _naming(path):
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):  # a folder that cannot be written: the first error says more
+                temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _naming(path: Path, what: str = "written") -> Iterator[None]:
+    """Puts the name of the file into an error of the disk, which may have none."""
     try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise OSError(f"{path}: cannot be {what} ({error.strerror or error})") from error
+
+
+def _sync_folder(path: Path) -> None:
+    """Put the names of its files on the disk; Windows has no such thing."""
+    if os.name != "nt":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -107,6 +107,19 @@ class Downloads:
         self._bar.update(self._tasks[name], completed=done, total=total)
 
 
+def size(count: int) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> size(39_570), size(170_052_171)
+    ('39.6 KB', '170.1 MB')
+    """
+    value, unit = count / 1e3, "KB"
+    for larger in ("MB", "GB"):
+        if value >= 999.95:
+            value, unit = value / 1e3, larger
+    return f"{value:.1f} {unit}"
+
+
 def draw_table(table: Table, width: int | None = None) -> Group:
     """Best in bold; below each figure its difference to the baseline, marked where the interval excludes zero.
 

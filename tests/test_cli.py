@@ -2,6 +2,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
 def test_a_run_writes_its_folder(finished: tuple[Path, Finished]) -> None:
     folder, run = finished
     assert run.returncode == 0, run.stderr
-    assert set(files(folder)) == {".lock", "config.json", "rounds.jsonl", "checkpoint.npz", "report.html"}
+    assert set(files(folder)) == {".lock", "config.json", "rounds.jsonl", "report.html"}
     record = RunFolder(folder)
     assert record.config == Config.load(overrides=TINY).as_dict()
     assert record.made_with["versions"]["equifl"] == __version__
@@ -68,9 +69,6 @@ def test_a_run_writes_its_folder(finished: tuple[Path, Finished]) -> None:
     assert [(row["round"], row["selector"], row["seed"]) for row in record.rows()] == lanes
     assert all(("accuracy" in row) == (row["round"] in (1, 3)) for row in record.rows())
     assert all(len(set(row["cohort"])) == 2 for row in record.rows())
-    checkpoint = record.load_checkpoint()
-    assert checkpoint is not None
-    assert checkpoint["rounds_played"] == 4
 
 
 def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_error(
@@ -89,13 +87,20 @@ def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_e
 
 def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished: tuple[Path, Finished]) -> None:
     folder, _ = finished
-    before, written = files(folder), (folder / "checkpoint.npz").stat().st_mtime_ns
+    before, written = files(folder), (folder / "rounds.jsonl").stat().st_mtime_ns
     again = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--json")
     assert (again.returncode, again.stderr) == (0, "")
     table = make_table(RunFolder(folder).rows())
     assert json.loads(again.stdout) == {"folder": str(folder), **table.as_dict()}
     assert files(folder) == before
-    assert (folder / "checkpoint.npz").stat().st_mtime_ns == written  # the last round writes it anew
+    assert (folder / "rounds.jsonl").stat().st_mtime_ns == written
+    told = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--device", "cpu")
+    assert (told.returncode, told.stderr) == (
+        0,
+        f"{folder}: finished already; to run it again, choose another --out\n",
+    )
+    assert told.stdout.endswith(f"record: {folder}\nreport: {folder / 'report.html'}\n")
+    assert files(folder) == before
 
 
 def test_a_folder_with_another_configuration_is_refused_and_left_alone(finished: tuple[Path, Finished]) -> None:
@@ -165,11 +170,24 @@ def test_without_its_libraries_there_is_no_report_but_a_run(tmp_path: Path) -> N
     )
     options = settings(*TINY, *QUICK_DATA, "seeds=[0]", "selectors={rota={}}")
     run = call(*PYTHON, "-c", code, "run", *options, "--out", tmp_path / "run", "--json")
-    assert (run.returncode, run.stderr) == (0, "no report: it needs jinja2; pip install 'equifl[report]'\n")
+    missing = "equifl.report needs jinja2, which is not installed; pip install 'equifl[report]'"
+    assert (run.returncode, run.stderr) == (0, f"no report: {missing}\n")
     assert json.loads(run.stdout)["folder"] == str(tmp_path / "run")
     alone = call(*PYTHON, "-c", code, "report", tmp_path / "run")
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert alone.stderr == "equifl: report: it needs jinja2; pip install 'equifl[report]'\n"
+    assert alone.stderr == f"equifl: {missing}\n"
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x", "x.html.gz"])
+def test_a_report_is_a_web_page_and_says_how_to_print_it(
+    name: str, finished: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    output = tmp_path / name
+    result = CliRunner().invoke(main, ["report", str(finished[0]), "-o", str(output)])
+    allowed = "a name that ends in .html or .htm; for a PDF, open the page in a browser and print it to a file"
+    assert result.exit_code == 2
+    assert result.output == f"equifl: output: {str(output)!r} is not allowed; allowed: {allowed}\n"
+    assert not output.exists()
 
 
 def test_help_does_not_wait_for_the_libraries_of_the_report() -> None:
@@ -237,13 +255,22 @@ def test_data_sets_are_listed_with_where_they_are(tmp_path: Path, monkeypatch: p
     assert {"digits", "mnist", "fashion-mnist", "cifar10", "synthetic", "arrays"} <= lines.keys()
     assert lines["digits"].endswith("; 1,442 + 355 examples; no download")
     assert lines["mnist"].endswith("; 60,000 + 10,000 examples; download of 11.6 MB")
+    assert lines["heart-disease"].endswith("; 614 + 306 examples; download of 39.6 KB")
+
+
+@pytest.mark.parametrize(("name", "use"), [("digits", ""), ("synthetic", ""), ("arrays", " --set data.path=FILE.npz")])
+def test_a_data_set_without_a_download_says_how_to_use_it(name: str, use: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["data", "get", name, "--data-dir", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, "")  # standard output is for the folder of a download
+    assert result.stderr.startswith(f"{name} needs no download (")
+    assert result.stderr.endswith(f"; to use it: equifl run --set data.name={name}{use}\n")
 
 
 def test_an_unknown_data_set_is_refused() -> None:
     result = CliRunner().invoke(main, ["data", "get", "minst"])
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
-    assert line.startswith("equifl: data set with files: 'minst' is not known; did you mean 'mnist'?")
+    assert line.startswith("equifl: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist,")
 
 
 @pytest.mark.parametrize("columns", [50, 80])
@@ -368,3 +395,94 @@ def test_interrupted_it_says_how_to_go_on_and_that_gives_the_same_bytes(tmp_path
     last = call(*EQUIFL, *arguments, cwd=tmp_path)
     assert last.returncode == 0, last.stderr
     assert (folder / "rounds.jsonl").read_bytes() == uninterrupted
+
+
+# A disk that is full, or does not let itself be written, and what is said of it
+
+
+# The system refuses what goes beyond a size, as a full disk does; from round 40 on.
+FULL_DISK = """
+import resource
+from equifl.cli import main
+from equifl.records import RunFolder
+
+append = RunFolder.append
+
+def appending(self, rows):
+    if rows[0]["round"] == 40:
+        size = (self.path / "rounds.jsonl").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, resource.RLIM_INFINITY))
+    append(self, rows)
+
+RunFolder.append = appending
+main()
+"""
+
+
+def test_on_a_full_disk_it_says_what_is_complete_and_goes_on_when_there_is_space(
+    tmp_path: Path, uninterrupted: bytes
+) -> None:
+    pytest.importorskip("resource")
+    folder, arguments = tmp_path / "run", ["run", *settings(*LONG), "--out", str(tmp_path / "run"), "--quiet"]
+    full = call(*PYTHON, "-c", FULL_DISK, *arguments)
+    assert (full.returncode, full.stdout) == (2, "")
+    rounds = folder / "rounds.jsonl"
+    told, again = full.stderr.splitlines()
+    assert told == f"equifl: {rounds}: cannot be written (File too large); 40 of 150 rounds are in {rounds}"
+    assert shlex.split(again.removeprefix("to go on: ")) == ["equifl", *arguments]
+    lines = uninterrupted.splitlines(keepends=True)
+    assert rounds.read_bytes() == b"".join(lines[: 40 * 8])  # four selectors, two seeds
+    assert call(*EQUIFL, *arguments).returncode == 0
+    assert rounds.read_bytes() == uninterrupted
+
+
+# A folder has the checkpoint's name, and cannot be removed as a file.
+IN_THE_WAY = """
+from equifl.cli import main
+from equifl.records import RunFolder
+
+finish = RunFolder.finish
+
+def finishing(self):
+    (self.path / "checkpoint.npz").mkdir()
+    finish(self)
+
+RunFolder.finish = finishing
+main()
+"""
+
+
+def test_where_the_last_step_fails_the_table_is_shown_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = ["run", *settings(*TINY, *QUICK_DATA), "--out", str(folder), "--json"]
+    run = call(*PYTHON, "-c", IN_THE_WAY, *arguments)
+    assert run.returncode == 2
+    (told,) = run.stderr.splitlines()
+    assert told.startswith(f"equifl: {folder / 'checkpoint.npz'}: cannot be removed (")
+    assert told.endswith(f"); 4 of 4 rounds are in {folder / 'rounds.jsonl'}")
+    table = make_table(RunFolder(folder).rows())
+    assert json.loads(run.stdout) == {"folder": str(folder), **table.as_dict()}
+    (folder / "checkpoint.npz").rmdir()
+    again = call(*EQUIFL, *arguments)
+    assert (again.returncode, again.stdout, again.stderr) == (0, run.stdout, "")
+
+
+def test_a_report_that_the_disk_refuses_is_named_after_the_table(
+    finished: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("the system has no /dev/full")
+    folder = tmp_path / "run"
+    shutil.copytree(finished[0], folder)
+    before = files(folder)
+    (folder / "report.html.tmp").symlink_to("/dev/full")
+    arguments = ["run", *settings(*TINY), "--out", str(folder)]
+    run = call(*EQUIFL, *arguments)
+    assert run.returncode == 2
+    rounds, again = folder / "rounds.jsonl", f"to write the report: equifl report {folder}"
+    told = f"report.html: cannot be written (No space left on device); all rounds are in {rounds}; {again}"
+    assert run.stderr.splitlines()[-1] == f"equifl: {folder / told}"
+    assert run.stdout.splitlines()[0].split()[0] == "selector"
+    assert run.stdout.endswith(f"record: {folder}\n")
+    assert files(folder) == before  # the old report, whole
+    assert call(*EQUIFL, *arguments).returncode == 0

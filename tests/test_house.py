@@ -12,7 +12,7 @@ import equifl
 PACKAGE = Path(equifl.__file__).parent
 
 # A module may import those before it and nothing else of ours.
-ORDER = ["checks", "threads", "signals", "guard", "sketch", "sketch_file", "store", "centring", "distances"]
+ORDER = ["checks", "extras", "threads", "signals", "guard", "sketch", "sketch_file", "store", "centring", "distances"]
 ORDER += [
     "objectives",
     "maximizers",

@@ -115,10 +115,10 @@ def test_a_damaged_configuration_is_named(tmp_path: Path, text: str) -> None:
 
 def test_who_reads_cannot_write(folder: RunFolder) -> None:
     reader = RunFolder(folder.path)
-    calls: list[tuple[str, Any]] = [("append", [row(0)]), ("keep_before", 0), ("save_checkpoint", {})]
-    for name, argument in calls:
+    calls: list[tuple[str, Any]] = [("append", [[row(0)]]), ("keep_before", [0]), ("save_checkpoint", [{}])]
+    for name, arguments in [*calls, ("finish", [])]:
         with pytest.raises(ValueError, match=r"open for reading only; RunFolder\.open"):
-            getattr(reader, name)(argument)
+            getattr(reader, name)(*arguments)
     folder.close()
     with pytest.raises(ValueError, match="open for reading only"):
         folder.append([row(0)])
@@ -267,6 +267,47 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
     folder.save_checkpoint({"round": np.array(4)})
     assert_same(folder.load_checkpoint(), {"round": np.array(4)})
+
+
+def test_a_full_disk_is_named_with_the_file_and_takes_all_rows_or_none(folder: RunFolder) -> None:
+    resource = pytest.importorskip("resource")
+    folder.append([row(0)])
+    folder.save_checkpoint({"round": np.array(1)})
+    before = {path: path.read_bytes() for path in folder.path.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))  # bytes a file
+    try:
+        with pytest.raises(OSError, match=r"run/rounds\.jsonl: cannot be written \(File too large\)"):
+            folder.append([row(1), row(2), row(3), row(4)])
+        with pytest.raises(OSError, match=r"run/checkpoint\.npz: cannot be written \(File too large\)"):
+            folder.save_checkpoint(ARRAYS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
+    folder.append([row(1)])
+    assert folder.rows() == [row(0), row(1)]
+
+
+def test_a_finished_run_has_its_rows_and_no_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.append([row(0), row(1)])
+    folder.save_checkpoint(ARRAYS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match=r"rounds\.jsonl: cannot be written \(no space"):
+            folder.finish()
+    assert_same(folder.load_checkpoint(), ARRAYS)  # rows that may not be on the disk yet can be made again
+    folder.finish()
+    assert folder.load_checkpoint() is None
+    assert folder.rows() == [row(0), row(1)]
+    folder.finish()  # nothing left to remove
+
+
+def test_opening_leaves_whole_rows_as_they_are(tmp_path: Path) -> None:
+    with opened(tmp_path) as folder:
+        folder.append([row(0)])
+    os.utime(tmp_path / "rounds.jsonl", ns=(5, 5))
+    opened(tmp_path).close()
+    assert (tmp_path / "rounds.jsonl").stat().st_mtime_ns == 5
 
 
 def test_a_damaged_checkpoint_is_named_with_what_to_do(folder: RunFolder) -> None:

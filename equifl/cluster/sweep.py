@@ -18,7 +18,7 @@ from equifl.records import RunFolder
 from equifl.signals import Ints
 from equifl.sim.data import Dataset
 from equifl.sim.federation import Federation
-from equifl.sim.run import CHECKPOINT_SECONDS, OnRound, cohorts_of, made_with, note, rows_before
+from equifl.sim.run import CHECKPOINT_SECONDS, OnRound, cohorts_of, last_state, made_with, note, save_if_possible
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
 _DEATHS = 5  # of one worker after another, without a round played, until it is taken for the sweep's own fault
@@ -132,14 +132,17 @@ class Sweep:
 
     def run(self, folder: RunFolder, *, on_round: OnRound) -> bool:
         """Play what is left of a run, as `equifl.sim.run.run` does; whether it is finished."""
-        checkpoint, written = last_checkpoint(folder)
-        rows = rows_before(folder, written, len(lanes(self.config)))
-        if checkpoint is not None:
-            for group in self.groups:
-                group.resume(checkpoint, rows)
-            on_round(written, rows)
         try:
-            return self._play(folder, written, on_round) == self.config.rounds
+            checkpoint, written, rows = last_state(folder, self.config)
+            if checkpoint is not None:
+                for group in self.groups:
+                    group.resume(checkpoint, rows)
+            if written:
+                on_round(written, rows)
+            if self._play(folder, written, on_round) < self.config.rounds:
+                return False
+            folder.finish()
+            return True
         finally:
             for group in self.groups:
                 ray.kill(group.worker)
@@ -150,7 +153,7 @@ class Sweep:
         while written < (self.config.rounds if go_on else asked):
             while go_on and asked < min(self.config.rounds, written + _AHEAD):
                 asked += 1
-                keep = asked == self.config.rounds or time.monotonic() - saved > CHECKPOINT_SECONDS
+                keep = asked < self.config.rounds and time.monotonic() - saved > CHECKPOINT_SECONDS
                 saved = time.monotonic() if keep else saved
                 self._ask("play", keep)
             answers = self._answers(folder, written)
@@ -159,10 +162,11 @@ class Sweep:
             folder.append(in_order)
             written += 1
             go_on = on_round(written, in_order) and go_on
-            self._save(folder, [state for _, state in answers])
-        if not go_on:
+            if answers[0][1] is not None:
+                save_if_possible(folder, self._joined([state for _, state in answers]))
+        if written < self.config.rounds:
             self._ask("state")
-            self._save(folder, self._answers(folder, written))
+            folder.save_checkpoint(self._joined(self._answers(folder, written)))
         return written
 
     def _ask(self, method: str, *arguments: bool) -> None:
@@ -172,10 +176,8 @@ class Sweep:
     def _answers(self, folder: RunFolder, written: int) -> list[Any]:
         return [group.answer(folder, written) for group in self.groups]
 
-    def _save(self, folder: RunFolder, states: list[dict[str, NDArray[Any]] | None]) -> None:
-        kept = [state for state in states if state is not None]
-        if kept:
-            folder.save_checkpoint(joined(kept, self.config, [group.config for group in self.groups]))
+    def _joined(self, states: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+        return joined(states, self.config, [group.config for group in self.groups])
 
 
 def last_checkpoint(folder: RunFolder) -> tuple[dict[str, NDArray[Any]] | None, int]:

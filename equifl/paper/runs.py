@@ -137,6 +137,9 @@ def _play(
     from equifl.sim import run as simulation
     from equifl.sim.federation import Federation
 
+    finished = simulation.finished_rows(folder, config)
+    if finished is not None:
+        return finished, RunFolder(folder).made_with
     engine = simulation.engine_for(folder, config)
     federation = Federation(config, simulation.load_data(config, data_dir), device=device, engine=engine)
     made_with = simulation.made_with(device, federation.engine.name)

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from equifl.extras import needed_by
 
-from equifl.records import RunFolder
+with needed_by("equifl.report"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+from equifl.checks import require
+from equifl.records import RunFolder, replacing
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers, whole_rounds
 from equifl.report.recipe import as_toml
@@ -28,12 +32,15 @@ REPORT = "report.html"
 def write_report(run: Path | str, output: Path | str | None = None) -> Path:
     """Write the report of a run folder, finished or not; returns where it is (default: report.html in the folder)."""
     folder = RunFolder(run)
+    path = folder.path / REPORT if output is None else Path(output)
+    allowed = "a name that ends in .html or .htm; for a PDF, open the page in a browser and print it to a file"
+    require("output", str(path), path.suffix.lower() in (".html", ".htm"), allowed)
     try:
         page = make_page(folder.config, folder.made_with, folder.rows())
     except ValueError as error:
         raise ValueError(f"{folder.path}: cannot be reported ({error})") from None
-    path = folder.path / REPORT if output is None else Path(output)
-    path.write_text(page, encoding="utf-8")
+    with replacing(path) as file:
+        file.write(page.encode())
     return path
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl.checks import integer, integers, is_number, keywords, known, numbers, require, shaped
+from equifl.extras import needed_by
 from equifl.signals import Bools, Ints
 from equifl.sim.download import SOURCES, Progress, get, locate
 
@@ -113,7 +114,8 @@ def options_of(name: str) -> tuple[str, ...]:
 
 
 def _digits() -> Dataset:
-    from sklearn.datasets import load_digits  # takes a second, and nothing else needs it
+    with needed_by("the data set digits"):
+        from sklearn.datasets import load_digits  # takes a second, and nothing else needs it
 
     bunch = load_digits()
     x, y = bunch.images[:, None], bunch.target

@@ -12,9 +12,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    import torch
+    from torch import Tensor, nn
 
 from equifl.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
+
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    import torch
 
 from equifl import __version__
 from equifl.config import Config
-from equifl.records import CONFIG, RunFolder
+from equifl.records import CONFIG, ROUNDS, RunFolder
 from equifl.signals import Ints
 from equifl.sim.data import Dataset, load
 from equifl.sim.download import Progress
@@ -24,7 +31,10 @@ from equifl.sim.world import data_options
 
 CHECKPOINT_SECONDS = 20.0
 
-OnRound = Callable[[int, list[dict[str, Any]]], bool]  # rounds played, their records -> whether to go on
+Rows = list[dict[str, Any]]
+OnRound = Callable[[int, Rows], bool]  # rounds played, their records -> whether to go on
+
+log = logging.getLogger("equifl")
 
 
 def choose_device(device: str) -> str:
@@ -59,37 +69,92 @@ def run(federation: Federation, folder: RunFolder, *, on_round: OnRound) -> bool
     """Play what is left of a run; whether it is finished.
 
     Records are appended after every round, a checkpoint is written now and then. What was recorded after the last
-    checkpoint is dropped when the run goes on, and played again to the same bytes.
+    checkpoint is dropped when the run goes on, and played again to the same bytes. A finished run has no checkpoint.
     """
-    config = federation.config
-    checkpoint = folder.load_checkpoint()
-    played = int(checkpoint["rounds_played"]) if checkpoint is not None else 0
-    rows = rows_before(folder, played, len(federation.lanes))
+    rounds = federation.config.rounds
+    checkpoint, played, rows = last_state(folder, federation.config)
     if checkpoint is not None:
         federation.load_state(checkpoint, cohorts_of(rows))
+    if played:
         on_round(played, rows)
     saved = time.monotonic()
-    while federation.rounds_played < config.rounds:
+    while played < rounds:
         records = federation.play()
         folder.append(records)
-        go_on = on_round(federation.rounds_played, records)
-        finished = federation.rounds_played == config.rounds
-        if finished or not go_on or time.monotonic() - saved > CHECKPOINT_SECONDS:
+        played += 1
+        go_on = on_round(played, records)
+        if played < rounds and not go_on:
             folder.save_checkpoint(federation.state())
+            return False
+        if played < rounds and time.monotonic() - saved > CHECKPOINT_SECONDS:
+            save_if_possible(folder, federation.state())
             saved = time.monotonic()
-        if not go_on:
-            break
-    return federation.rounds_played == config.rounds
+    folder.finish()
+    return True
 
 
-def rows_before(folder: RunFolder, played: int, lanes: int) -> list[dict[str, Any]]:
-    """The records of the rounds that a checkpoint has played; later ones are dropped, missing ones refused."""
-    folder.keep_before(played)
-    rows = folder.rows()
-    if len(rows) != played * lanes:
-        where, advice = folder.path / "rounds.jsonl", "put the whole file back, or start in another folder"
-        raise ValueError(f"{where}: {len(rows)} records where the checkpoint has {played * lanes}; {advice}")
-    return rows
+def last_state(folder: RunFolder, config: Config) -> tuple[dict[str, NDArray[Any]] | None, int, Rows]:
+    """The checkpoint to go on from, if any, how many rounds are played, and their records.
+
+    Later records are dropped. If earlier ones are missing, that is an error and nothing is changed. Where every
+    record is there, all rounds are played, and the checkpoint does not matter.
+    """
+    rows, expected = folder.rows(), _keys(config)
+    if is_complete(rows, config):
+        return None, config.rounds, rows
+    checkpoint = folder.load_checkpoint()
+    played = 0 if checkpoint is None else int(checkpoint["rounds_played"])
+    least = played * len(config.selectors) * len(config.seeds)
+    where, advice = folder.path / ROUNDS, "put the whole file back, or start in another folder"
+    if len(rows) < least:
+        raise ValueError(f"{where}: {len(rows)} records where the checkpoint has {least}; {advice}")
+    for line, (row, key) in enumerate(zip_longest(rows, expected[: len(rows)]), 1):
+        if _key(row) != key:
+            told = "round {}, {}, seed {}".format
+            meant = told(*key) if key else "the end of the file"
+            raise ValueError(f"{where}, line {line}: is of {told(*_key(row))}; expected: {meant}; {advice}")
+    if rows and checkpoint is None:
+        log.info("%s: no checkpoint yet; the rounds in %s are played again", folder.path, ROUNDS)
+    if len(rows) > least:
+        folder.keep_before(played)
+    return checkpoint, played, rows[:least]
+
+
+def finished_rows(path: Path, config: Config) -> Rows | None:
+    """The records of the run in a folder if it is finished; None if there is something left to play."""
+    if not (path / CONFIG).is_file():
+        return None
+    with RunFolder.open(path, config.as_dict(), {}) as folder:
+        rows = folder.rows()
+        if not is_complete(rows, config):
+            return None
+        try:
+            folder.finish()  # a run that was killed as it ended may have left its checkpoint
+        except OSError as error:
+            log.warning("%s", error)
+        return rows
+
+
+def is_complete(rows: Rows, config: Config) -> bool:
+    """Whether every round of every selector and seed is recorded, once."""
+    return sorted(map(_key, rows)) == sorted(_keys(config))
+
+
+def save_if_possible(folder: RunFolder, state: Mapping[str, NDArray[Any]]) -> None:
+    """Replace the checkpoint; if the disk refuses, warn: the run needs its records, and the old one is still there."""
+    try:
+        folder.save_checkpoint(state)
+    except OSError as error:
+        log.warning("%s; the run goes on and tries again later", error)
+
+
+def _keys(config: Config) -> list[tuple[int, str, int]]:
+    """Round, selector and seed of every record of a run, in their order."""
+    return [(r, name, seed) for r in range(config.rounds) for name in config.selectors for seed in config.seeds]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[int, str, int]:
+    return row["round"], row["selector"], row["seed"]
 
 
 def cohorts_of(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, int], list[Ints]]:

@@ -60,9 +60,12 @@ def test_the_record_is_that_of_one_process(tmp_path: Path, alone: list[dict[str,
     result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray", "--quiet"])
     assert result.exit_code == 0, result.stderr
     assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
-    checkpoint = RunFolder(tmp_path / "run").load_checkpoint()
-    assert checkpoint is not None
-    assert checkpoint["rounds_played"] == CONFIG.rounds
+    assert RunFolder(tmp_path / "run").load_checkpoint() is None
+    rounds = (tmp_path / "run" / "rounds.jsonl").read_bytes()
+    player = on_workers()
+    with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), player.made_with) as folder:
+        assert player.run(folder, on_round=lambda played, rows: True)  # it has nothing left to play
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == rounds
 
 
 def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
@@ -71,6 +74,9 @@ def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
     play(tmp_path / "run", Here(CONFIG, DATA, device="cpu", engine="auto"), stop_after=2)
     begun = play(tmp_path / "run", on_workers(), stop_after=3)
     assert 0 < len(begun) < len(alone)
+    checkpoint = RunFolder(tmp_path / "run").load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint["rounds_played"] * len(lanes(CONFIG)) == len(begun)
     assert_same_record(play(tmp_path / "run", Here(CONFIG, DATA, device="cpu", engine="auto")), alone)
 
 

@@ -51,6 +51,16 @@ def test_what_is_there_is_never_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert results.made_with["versions"]["equifl"]
 
 
+def test_a_finished_run_that_is_not_in_the_results_yet_is_read_and_not_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job: Any = (tiny("digits", ["uniform"], [0]), tmp_path / "work", "cpu", None)
+    played = runs._play(*job)
+    assert not (tmp_path / "work" / "checkpoint.npz").exists()
+    monkeypatch.setattr(Federation, "__init__", None)
+    assert runs._play(*job) == played
+
+
 @pytest.mark.parametrize("data", DATA)
 def test_the_committed_results_are_whole(data: str) -> None:
     results = Results.read(COMMITTED / f"{data}-paper.json")

@@ -1,39 +1,213 @@
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from equifl.config import Config
-from equifl.records import RunFolder
+from equifl.records import CHECKPOINT, RunFolder
+from equifl.sim import run as simulation
 from equifl.sim.federation import Federation
-from equifl.sim.run import choose_device, load_data, made_with, run
+from equifl.sim.run import choose_device, finished_rows, load_data, made_with, run
 
-TINY = ["rounds=2", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
+ROOT = Path(__file__).parents[2]
+TINY = ["rounds=3", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
+TINY += ["data.name=synthetic", "data.partition=natural"]
+CONFIG = Config.load(None, TINY)
 
 
-def play(folder: Path) -> bool:
-    config = Config.load(None, TINY)
-    federation = Federation(config, load_data(config, None), device="cpu")
-    with RunFolder.open(folder, config.as_dict(), made_with("cpu", federation.engine.name)) as opened:
-        return run(federation, opened, on_round=lambda played, rows: True)
+def play(folder: Path, stop_after: int = 10**6) -> bool:
+    federation = Federation(CONFIG, load_data(CONFIG, None), device="cpu")
+    with RunFolder.open(folder, CONFIG.as_dict(), made_with("cpu", federation.engine.name)) as opened:
+        return run(federation, opened, on_round=lambda played, rows: played < stop_after)
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("there is nothing left to play")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The records of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert play(folder)
+    return (folder / "rounds.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("kept", [0, 5])
 def test_records_that_went_missing_are_noticed(kept: int, tmp_path: Path) -> None:
-    assert play(tmp_path / "run")
+    assert not play(tmp_path / "run", stop_after=2)
     rounds = tmp_path / "run" / "rounds.jsonl"
     lines = rounds.read_text().splitlines(keepends=True)
     assert len(lines) == 12  # six selectors, two rounds
     rounds.write_text("".join(lines[:kept]))
     with pytest.raises(ValueError, match=rf"rounds.jsonl: {kept} records where the checkpoint has 12; put the whole"):
         play(tmp_path / "run")
+    assert rounds.read_text() == "".join(lines[:kept])
 
 
-def test_a_finished_run_has_nothing_left_to_play(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            [*range(7), *range(8, 18)],
+            "line 8: is of round 1, divfl, seed 0; expected: round 1, power_of_choice, seed 0",
+        ),
+        ([*range(7), *range(6, 18)], "line 8: is of round 1, uniform, seed 0; expected: round 1, power_of_choice, s"),
+        ([*range(18), 17], "line 19: is of round 2, rota, seed 0; expected: the end of the file"),
+    ],
+)
+def test_records_of_a_finished_run_with_a_hole_are_refused_and_not_dropped(
+    lines: list[int], message: str, tmp_path: Path, uninterrupted: bytes
+) -> None:
     assert play(tmp_path / "run")
-    before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    whole = uninterrupted.splitlines(keepends=True)
+    damaged = b"".join(whole[line] for line in lines)
+    rounds.write_bytes(damaged)
+    assert finished_rows(tmp_path / "run", CONFIG) is None
+    with pytest.raises(ValueError, match=rf"rounds\.jsonl, {message}.*; put the whole file back"):
+        play(tmp_path / "run")
+    assert rounds.read_bytes() == damaged
+
+
+def test_a_finished_run_has_no_checkpoint_and_nothing_left_to_play(
+    tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert play(tmp_path / "run")
-    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.json", "rounds.jsonl"}
+    monkeypatch.setattr(Federation, "play", never)
+    assert play(tmp_path / "run")
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
+    rows = finished_rows(tmp_path / "run", CONFIG)
+    assert rows == RunFolder(tmp_path / "run").rows()
+
+
+def test_an_unfinished_run_has_a_checkpoint_and_is_not_taken_for_finished(tmp_path: Path) -> None:
+    assert finished_rows(tmp_path / "run", CONFIG) is None
+    assert not (tmp_path / "run").exists()
+    assert not play(tmp_path / "run", stop_after=2)
+    assert (tmp_path / "run" / CHECKPOINT).exists()
+    assert finished_rows(tmp_path / "run", CONFIG) is None
+    assert (tmp_path / "run" / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_checkpoint_beside_complete_records_is_not_read_but_removed(
+    damaged: bool, tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of an older version end so, and those that were killed at the last moment."""
+    assert play(tmp_path / "run")
+    checkpoint = tmp_path / "run" / CHECKPOINT
+    monkeypatch.setattr(Federation, "play", never)
+    for again in (lambda: finished_rows(tmp_path / "run", CONFIG), lambda: play(tmp_path / "run")):
+        with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), {}) as folder:
+            folder.save_checkpoint({"rounds_played": np.array(3)})
+        if damaged:
+            checkpoint.write_bytes(b"half of it")
+        assert again()
+        assert not checkpoint.exists()
+        assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
+
+
+# Kills the process at one moment of a run's end, by the signal that nobody can catch.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from equifl import records
+from equifl.sim import run
+from tests.sim.test_run import CONFIG, play
+
+folder, moment, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+run.CHECKPOINT_SECONDS = seconds
+append, sync, unlink = records.RunFolder.append, records._sync_folder, Path.unlink
+
+def die_at(now):
+    if now == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def appending(self, rows):
+    if moment == "half of the last records" and rows[0]["round"] == CONFIG.rounds - 1:
+        text = "".join(records._line(row) for row in rows).encode()
+        with (self.path / records.ROUNDS).open("ab") as file:
+            file.write(text[: len(text) // 2])
+        die_at(moment)
+    append(self, rows)
+    if rows[0]["round"] == CONFIG.rounds - 1:
+        die_at("all records")
+
+def syncing(path):
+    die_at("records on the disk")
+    sync(path)
+    die_at("folder on the disk")
+
+def unlinking(self, **options):
+    unlink(self, **options)
+    if self.name == records.CHECKPOINT:
+        die_at("checkpoint removed")
+
+records.RunFolder.append, records._sync_folder, Path.unlink = appending, syncing, unlinking
+play(folder)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "seconds"),
+    [
+        ("half of the last records", -1.0),  # a checkpoint after every round
+        ("half of the last records", 1e9),  # and none
+        ("all records", -1.0),
+        ("all records", 1e9),
+        ("records on the disk", -1.0),
+        ("folder on the disk", -1.0),
+        ("checkpoint removed", -1.0),
+    ],
+)
+def test_killed_as_it_ends_it_goes_on_to_the_same_bytes(
+    moment: str, seconds: float, tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", KILLED, str(folder), moment, str(seconds)]
+    killed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    rounds = folder / "rounds.jsonl"
+    assert (folder / CHECKPOINT).exists() == (seconds < 0 and moment != "checkpoint removed")
+    complete = rounds.read_bytes() == uninterrupted
+    assert complete == (moment != "half of the last records")
+    if complete:
+        monkeypatch.setattr(Federation, "play", never)
+    assert play(folder)
+    assert rounds.read_bytes() == uninterrupted
+    assert not (folder / CHECKPOINT).exists()
+
+
+def test_a_checkpoint_that_the_disk_refuses_does_not_end_a_run(
+    tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    save = RunFolder.save_checkpoint
+
+    def on_a_full_disk(self: RunFolder, arrays: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # bytes a file
+        try:
+            save(self, arrays)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(simulation, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(RunFolder, "save_checkpoint", on_a_full_disk)
+    with pytest.raises(OSError, match=r"checkpoint\.npz: cannot be written \(File too large\)"):
+        play(tmp_path / "stopped", stop_after=1)  # who asks it to stop must know that there is no checkpoint
+    assert play(tmp_path / "run")
+    told = (
+        f"{tmp_path / 'run' / CHECKPOINT}: cannot be written (File too large); the run goes on and tries again later"
+    )
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [told] * 2
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
