@@ -15,7 +15,7 @@ from equifl.signals import Ints, Signals
 
 @dataclass(frozen=True, kw_only=True)
 class DivFL:
-    """Maximises facility location G(S) (eq. 10 and 11): every client has somebody similar in the cohort.
+    """Maximises facility location G(S) (eq. 9 and 10): every client has somebody similar in the cohort.
 
     Clients whose update was never heard come first, in random order; the unavailable are represented
     but not selected.
