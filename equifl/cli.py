@@ -221,8 +221,7 @@ def reproduce(table: str, names: tuple[str, ...], seeds: int, out: Path, data_di
         for title in wanted:
             console.print(draw_paper_table(title, data_name, results.finals(), range(seeds)))
         for verdict in paper_runs.verdicts(wanted, data_name, results.finals(), range(seeds)):
-            figure = f"{verdict.mean:+.2f} ±{verdict.half_width:.2f}"
-            console.print(f"{verdict.claim.text}: [bold]{verdict.word}[/bold] ({figure})", soft_wrap=True)
+            console.print(f"{verdict.claim.text}: [bold]{verdict.word}[/bold] ({verdict.figures})", soft_wrap=True)
         click.echo(f"{data_name}: the runs took {results.seconds:.0f} s on {results.made_with.get('device')}\n")
 
 
