@@ -15,6 +15,7 @@ examples wherever a client stands.
 Every round the selector sees every client's exact loss and gradient at w_k, before batches are drawn. All clients
 run E local steps, since the bias b is the cohort's mean step less everybody's; only the cohort's are averaged.
 Left side: sum over k of P(k) ||grad f(w_k)||^2, the mean over seeds. Beside SubTrunc everybody trains once, for b = 0.
+P(k) is that of each bound: of `zeta` for the printed one, of `zeta_least` for the two that are proved.
 """
 
 from __future__ import annotations
@@ -104,13 +105,14 @@ class Row:
 
     cohort: int
     K: int
-    left: float
+    left: float  # under P(k) of `zeta_least`, as gamma_mean and delta_mean
     left_least: float  # over seeds
     left_most: float
-    left_printed_zeta: float
+    left_printed: float  # under P(k) of the printed `zeta`, as gamma_printed
     f0: float
     sigma2: float
     gamma_mean: float
+    gamma_printed: float
     gamma_max: float
     delta_mean: float
     printed: float
@@ -161,7 +163,8 @@ def measure(problem: Problem, K: int, cohort: int, seeds: int) -> Row:
     lefts = [float(P @ run.gradient) for run in runs]
     f0 = float(problem.losses(np.zeros(DIMENSIONS)).mean())
     sigma2 = max(run.variance for run in runs)
-    gamma, gamma_max = float(np.mean([P @ run.bias for run in runs])), max(run.bias_max for run in runs)
+    gamma, gamma_printed = (float(np.mean([weights @ run.bias for run in runs])) for weights in (P, P_printed))
+    gamma_max = max(run.bias_max for run in runs)
     delta = float(np.mean([P @ run.exact_bias for run in runs]))
     given: dict[str, Any] = {"K": K, "L": L, "E": STEPS, "f0": f0, "sigma2": sigma2}
     return Row(
@@ -170,13 +173,14 @@ def measure(problem: Problem, K: int, cohort: int, seeds: int) -> Row:
         left=float(np.mean(lefts)),
         left_least=min(lefts),
         left_most=max(lefts),
-        left_printed_zeta=float(np.mean([P_printed @ run.gradient for run in runs])),
+        left_printed=float(np.mean([P_printed @ run.gradient for run in runs])),
         f0=f0,
         sigma2=sigma2,
         gamma_mean=gamma,
+        gamma_printed=gamma_printed,
         gamma_max=gamma_max,
         delta_mean=delta,
-        printed=theory.bound(**given, N=CLIENTS, gamma=gamma),
+        printed=theory.bound(**given, N=CLIENTS, gamma=gamma_printed),
         printed_gamma_max=theory.bound(**given, N=CLIENTS, gamma=gamma_max),
         corrected=theory.corrected_bound(**given, N=CLIENTS, gamma=gamma),
         separated=theory.separated_bound(**given, m=cohort, delta=delta),

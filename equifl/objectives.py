@@ -68,7 +68,7 @@ class SetFunction(ABC):
 
 
 class FacilityLocation(SetFunction):
-    """How well a cohort represents everyone (eq. 10): G(S) = Gbar(empty set) - Gbar(S).
+    """How well a cohort represents everyone (eq. 9 and 10): G(S) = Gbar(empty set) - Gbar(S).
 
     Gbar(S) = sum over clients i of min over j in S of D_ij, the distance between updates. Gbar of the empty set
     is sum_i max_j D_ij, or where the matrix is never made an upper bound of it: any larger constant picks the

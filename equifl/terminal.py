@@ -163,14 +163,16 @@ def draw_paper_table(
 
 
 def draw_verdicts(data: str, verdicts: Sequence[Verdict]) -> Group:
-    """The paper's claims about a data set, a line each: what came of it, the number that decides it, the claim."""
+    """The paper's claims about a data set, a line each: what came of it, our number, the paper's, the claim."""
     drawn = RichTable.grid(padding=(0, 2, 0, 0))
     drawn.add_column(no_wrap=True, style="bold")
     drawn.add_column(no_wrap=True, justify="right")
+    drawn.add_column(no_wrap=True)
     drawn.add_column()
     for verdict in verdicts:
         figure = _figure(verdict.mean, verdict.half_width, sign="+")
-        drawn.add_row(Text(verdict.outcome), Text(figure), Text(verdict.claim.text))
+        paper = f"paper {verdict.claim.printed:+.2f}"
+        drawn.add_row(Text(verdict.outcome), Text(figure), Text(paper), Text(verdict.claim.text))
     return Group(Text(f"claims of the paper, {data}, {_seeds(verdicts[0].seeds)}", "italic"), drawn)
 
 

@@ -35,7 +35,10 @@ class SelectorContract:
         raise NotImplementedError("make() must return the selector to test")
 
     def test_is_a_selector(self) -> None:
-        assert isinstance(self.make(), Selector)
+        made = self.make()
+        expect(
+            isinstance(made, Selector), f"make() must return an object with select(signals, k, *, rng); got {made!r}"
+        )
 
     def test_returns_k_distinct_available_ids(self) -> None:
         for seed in range(5):
@@ -45,37 +48,67 @@ class SelectorContract:
 
     def test_is_deterministic_given_the_generator(self) -> None:
         signals = made_up_signals(40, strangers=5)
-        assert self.choose(signals, 12, seed=3).tolist() == self.choose(signals, 12, seed=3).tolist()
+        first, second = (self.choose(signals, 12, seed=3).tolist() for _ in range(2))
+        expect(
+            first == second,
+            "select() must choose the same clients whenever signals and the state of rng are the same: take all "
+            f"randomness from rng; got {first}, then {second}",
+        )
 
     def test_leaves_no_trace(self) -> None:
         """One selector, used again, chooses as a new one would: it remembers nothing."""
         first, second = made_up_signals(30, seed=1), made_up_signals(30, seed=2)
         selector = self.make()
         selector.select(first, 5, rng=np.random.default_rng(0))
-        again = selector.select(second, 5, rng=np.random.default_rng(0))
-        assert again.tolist() == self.choose(second, 5, seed=0).tolist()
+        again = np.asarray(selector.select(second, 5, rng=np.random.default_rng(0))).tolist()
+        new = self.choose(second, 5, seed=0).tolist()
+        expect(
+            again == new,
+            "select() must not remember earlier calls, neither in the selector nor outside of it: what a selector may "
+            f"remember is in signals; got {again} from a selector that was used before, {new} from a new one",
+        )
 
     def test_varies_with_the_seed_if_it_is_random(self) -> None:
         signals = made_up_signals(60)
-        choices = {tuple(self.choose(signals, 6, seed)) for seed in range(10)}
-        assert (len(choices) > 1) == self.random
+        choices = {tuple(self.choose(signals, 6, seed).tolist()) for seed in range(10)}
+        if self.random:
+            expect(
+                len(choices) > 1,
+                "select() must depend on rng, since the contract says random = True; got the same choice from 10 "
+                f"generators: {list(min(choices))}. Draw from rng, or say random = False",
+            )
+        else:
+            expect(
+                len(choices) == 1,
+                "select() must not depend on rng where every client is known, since the contract says random = False; "
+                f"got {len(choices)} different choices from 10 generators. Say random = True if that is meant",
+            )
 
     def test_labels_do_not_matter(self) -> None:
         """Renumbering the clients renumbers the choice.
 
         The signals have no ties. If the choice is random, how often each client is chosen must not change.
         """
+        rule = "select() must not depend on how clients are numbered, but for ties; "
         signals = made_up_signals(12)
         order = np.random.default_rng(5).permutation(signals.n)
         renumbered = reorder(signals, order)
         if not self.random:
-            assert order[self.choose(renumbered, 4, seed=0)].tolist() == self.choose(signals, 4, seed=0).tolist()
+            first = self.choose(signals, 4, seed=0).tolist()
+            second = order[self.choose(renumbered, 4, seed=0)].tolist()
+            expect(first == second, f"{rule}got {first}, and {second} when the same clients had other numbers")
             return
-        seeds = range(self.draws)
-        counts = sum(np.bincount(self.choose(signals, 4, seed), minlength=12) for seed in seeds)
-        others = sum(np.bincount(order[self.choose(renumbered, 4, seed)], minlength=12) for seed in seeds)
+        counts, others = np.zeros(12, np.int64), np.zeros(12, np.int64)
+        for seed in range(self.draws):
+            counts += np.bincount(self.choose(signals, 4, seed), minlength=12)
+            others += np.bincount(order[self.choose(renumbered, 4, seed)], minlength=12)
         # A difference of two frequencies has a deviation of at most sqrt(2 / 4 / draws): five of them.
-        assert np.abs(counts - others).max() / self.draws < 5 * (0.5 / self.draws) ** 0.5
+        client = int(np.abs(counts - others).argmax())
+        expect(
+            abs(counts[client] - others[client]) / self.draws < 5 * (0.5 / self.draws) ** 0.5,
+            f"{rule}client {client} was chosen in {counts[client]} of {self.draws} draws, and in {others[client]} "
+            "when the same clients had other numbers",
+        )
 
     def test_strangers_come_first_in_random_order(self) -> None:
         signals = made_up_signals(30, strangers=10)
@@ -86,16 +119,27 @@ class SelectorContract:
             self.check(chosen, signals, 6)
         self.check(many, signals, 15)
         if self.strangers_first:
-            assert all(np.isin(chosen, strangers).all() for chosen in few)
-            assert len({tuple(chosen) for chosen in few}) > 1
-            assert set(many[:10].tolist()) == set(strangers.tolist())
+            rule = (
+                "select() must choose unknown clients first, in random order, since the contract says strangers_first "
+                "= True (equifl.selectors.rules.strangers_first does it); "
+            )
+            for chosen in few:
+                known = chosen[~np.isin(chosen, strangers)].tolist()
+                expect(not known, f"{rule}got the known clients {known} for k = 6, though 10 were unknown")
+            expect(len({tuple(chosen) for chosen in few}) > 1, f"{rule}got {few[0].tolist()} from 10 generators")
+            missed = np.setdiff1d(strangers, many[:10]).tolist()
+            expect(not missed, f"{rule}the unknown clients {missed} are not among the first 10 of {many.tolist()}")
 
     def test_nobody_heard_yet(self) -> None:
         signals = Signals(losses=np.full(20, np.nan))
         choices = [self.choose(signals, 5, seed) for seed in range(10)]
         for chosen in choices:
             self.check(chosen, signals, 5)
-        assert len({tuple(chosen) for chosen in choices}) > 1
+        expect(
+            len({tuple(chosen) for chosen in choices}) > 1,
+            "select() must choose at random while no client is known; got the same choice from 10 generators: "
+            f"{choices[0].tolist()}",
+        )
 
     def test_a_silent_stranger_does_not_hold_a_seat(self) -> None:
         """Asked a hundred times, never heard: others have their turn too."""
@@ -104,27 +148,44 @@ class SelectorContract:
         times = signals.times_selected.copy()
         times[silent] = 100
         signals = replace(signals, times_selected=times)
-        assert not all(silent in self.choose(signals, 5, seed) for seed in range(20))
+        expect(
+            not all(silent in self.choose(signals, 5, seed) for seed in range(20)),
+            "select() must not keep a seat for an unknown client that never answers; got client "
+            f"{silent}, selected 100 times and still unknown, with each of 20 generators",
+        )
         self.check(self.choose(signals, 30, seed=0), signals, 30)
 
     def test_takes_everyone_and_warns_if_k_is_more_than_are_available(self) -> None:
         signals = made_up_signals(20, offline=0.5)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            chosen = self.choose(signals, 20, seed=0)
-        assert sorted(chosen.tolist()) == np.flatnonzero(signals.available).tolist()
-        assert any("available" in str(warning.message) for warning in caught), "no warning says so"
+            chosen = sorted(self.choose(signals, 20, seed=0).tolist())
+        available = np.flatnonzero(signals.available).tolist()
+        expect(
+            chosen == available,
+            f"select() must return all available clients if k is more than there are; got {chosen} for k = 20, where "
+            f"{available} are available",
+        )
+        messages = [str(warning.message) for warning in caught]
+        expect(
+            any("available" in message for message in messages),
+            'select() must warn, with the word "available", if k is more than there are '
+            f"(equifl.selectors.rules.cohort_size does it); got the warnings {messages} for k = 20, where "
+            f"{len(available)} are available",
+        )
 
     def test_nobody_available(self) -> None:
         signals = replace(made_up_signals(5), available=np.zeros(5, bool))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert len(self.choose(signals, 2, seed=0)) == 0
+            chosen = self.choose(signals, 2, seed=0).tolist()
+        expect(not chosen, f"select() must return an empty array if nobody is available; got {chosen}")
 
     def test_one_client(self) -> None:
         for strangers in (0, 1):
             signals = made_up_signals(1, strangers=strangers)
-            assert self.choose(signals, 1, seed=0).tolist() == [0]
+            chosen = self.choose(signals, 1, seed=0).tolist()
+            expect(chosen == [0], f"select() must return [0] if there is one client; got {chosen}")
 
     def test_all_clients_alike(self) -> None:
         """Nothing but ties."""
@@ -141,25 +202,57 @@ class SelectorContract:
 
     def test_refuses_k_below_one(self) -> None:
         for k in (0, -1, 2.5):
-            refusal = ""
+            rule = f"select() must refuse k = {k} with a ValueError that names k; "
+            selector, signals, rng = self.make(), made_up_signals(5), np.random.default_rng(0)
             try:
-                self.choose(made_up_signals(5), k, seed=0)  # type: ignore[arg-type]
-            except ValueError as error:
-                refusal = str(error)
-            assert "k" in refusal, f"k = {k} was accepted, or the ValueError does not name k"
+                chosen = selector.select(signals, k, rng=rng)  # type: ignore[arg-type]
+            except Exception as error:
+                named = isinstance(error, ValueError) and "k" in str(error)
+                expect(named, f"{rule}got {type(error).__name__}: {error}")
+            else:
+                expect(False, f"{rule}it returned {chosen!r}")
 
     def choose(self, signals: Signals, k: int, seed: int) -> Ints:
-        """What a new selector chooses with a new generator."""
-        return self.make().select(signals, k, rng=np.random.default_rng(seed))
+        """What a new selector chooses with a new generator: an array of integers, or the test fails."""
+        selector = self.make()
+        try:
+            chosen = selector.select(signals, k, rng=np.random.default_rng(seed))
+        except Exception as error:
+            failed = f"{type(error).__name__}: {error}"
+            raise AssertionError(f"select() must not fail for {_situation(signals, k)}; it raised {failed}") from error
+        kind = chosen.dtype if isinstance(chosen, np.ndarray) else type(chosen).__name__
+        expect(
+            isinstance(chosen, np.ndarray) and chosen.dtype.kind == "i" and chosen.ndim == 1,
+            f"select() must return a one-dimensional array of integers; got {chosen!r} ({kind}) for "
+            f"{_situation(signals, k)}",
+        )
+        return chosen
 
     def check(self, chosen: Ints, signals: Signals, k: int) -> None:
-        """An integer array of k distinct available ids."""
-        assert isinstance(chosen, np.ndarray)
-        assert chosen.dtype.kind == "i", f"ids of type {chosen.dtype}"
-        assert chosen.shape == (k,), f"{chosen.shape} for k = {k}"
-        assert len(set(chosen.tolist())) == k, f"somebody twice: {chosen.tolist()}"
-        assert ((chosen >= 0) & (chosen < signals.n)).all(), f"ids out of range: {chosen.tolist()}"
-        assert signals.available[chosen].all(), f"somebody unavailable: {chosen.tolist()}"
+        """K distinct available ids."""
+        ids = chosen.tolist()
+        twice = sorted({client for client in ids if ids.count(client) > 1})
+        outside = [client for client in ids if not 0 <= client < signals.n]
+        away = [client for client in ids if client not in outside and not signals.available[client]]
+        faults = [f"{len(ids)} ids"] if len(ids) != k else []
+        for clients, fault in ((twice, "more than once"), (outside, "are no ids"), (away, "are not available")):
+            faults += [f"{clients} {fault}"] if clients else []
+        rule = "select() must return k different ids of available clients"
+        expect(not faults, f"{rule}; got {ids} for {_situation(signals, k)}: {', '.join(faults)}")
+
+
+def expect(condition: bool, sentence: str) -> None:
+    """Fail a test with a sentence that says what is expected; `python -O` does not switch it off."""
+    if not condition:
+        raise AssertionError(sentence)
+
+
+def _situation(signals: Signals, k: int) -> str:
+    """What a selector was asked, in words."""
+    unknown = signals.n - int((signals.knows_loss & signals.knows_update).sum())
+    available = int(signals.available.sum())
+    instead = ", with distances instead of updates" if signals.distances is not None else ""
+    return f"k = {k} of {signals.n} clients ({available} available, {unknown} unknown{instead})"
 
 
 def made_up_signals(n: int, *, seed: int = 0, strangers: int = 0, offline: float = 0.0, d: int = 6) -> Signals:

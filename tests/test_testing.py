@@ -1,5 +1,8 @@
 """The contract must catch selectors that break it."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -42,49 +45,212 @@ def with_memory(signals: Signals, k: int, rng: np.random.Generator) -> Ints:
     return np.roll(np.flatnonzero(signals.available), len(SEEN))[:k]
 
 
+def alike(signals: Signals, k: int, rng: np.random.Generator) -> Ints:
+    return np.unique(signals.losses, return_index=True)[1][:k]
+
+
+def first_of_updates(signals: Signals, k: int, rng: np.random.Generator) -> Ints:
+    assert signals.updates is not None, "no updates"
+    return np.argsort(signals.updates[:, 0])[:k]
+
+
+IDS = "select() must return k different ids of available clients; got "
+ARRAY = "select() must return a one-dimensional array of integers; got "
+
+
 @pytest.mark.parametrize(
-    ("choice", "attributes", "test"),
+    ("choice", "attributes", "test", "sentence"),
     [
-        (lambda s, k, rng: np.arange(k), {}, "test_returns_k_distinct_available_ids"),
-        (lambda s, k, rng: np.zeros(k, int), {}, "test_returns_k_distinct_available_ids"),
-        (lambda s, k, rng: lowest_available(s, k, rng)[:-1], {}, "test_returns_k_distinct_available_ids"),
-        (lambda s, k, rng: lowest_available(s, k, rng) + 100, {}, "test_returns_k_distinct_available_ids"),
-        (lambda s, k, rng: lowest_available(s, k, rng) * 1.0, {}, "test_returns_k_distinct_available_ids"),
-        (lambda s, k, rng: lowest_available(s, k, rng).tolist(), {}, "test_returns_k_distinct_available_ids"),
-        (lambda s, k, rng: uniform(s, k, np.random.default_rng()), {}, "test_is_deterministic_given_the_generator"),
-        (with_memory, {}, "test_leaves_no_trace"),
-        (lowest_available, {"random": True}, "test_varies_with_the_seed_if_it_is_random"),
-        (uniform, {"random": False}, "test_varies_with_the_seed_if_it_is_random"),
-        (lowest_available, {}, "test_labels_do_not_matter"),
-        (lowest_available, {"random": True}, "test_labels_do_not_matter"),
-        (uniform, {}, "test_strangers_come_first_in_random_order"),
-        (lowest_available, {}, "test_nobody_heard_yet"),
+        (
+            lambda s, k, rng: np.arange(k),
+            {},
+            "test_returns_k_distinct_available_ids",
+            "] are not available",
+        ),
+        (
+            lambda s, k, rng: np.repeat(lowest_available(s, 1, rng), k),
+            {},
+            "test_returns_k_distinct_available_ids",
+            " for k = 2 of 40 clients (...): [0] more than once",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, k + 1, rng),
+            {},
+            "test_returns_k_distinct_available_ids",
+            "for k = 1 of 40 clients (...): 2 ids",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, k, rng)[:-1],
+            {},
+            "test_returns_k_distinct_available_ids",
+            f"{IDS}[] for k = 1 of 40 clients (...): 0 ids",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, k, rng) + 100,
+            {},
+            "test_returns_k_distinct_available_ids",
+            "for k = 1 of 40 clients (...): [100] are no ids",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, k, rng) * 1.0,
+            {},
+            "test_returns_k_distinct_available_ids",
+            f"{ARRAY}array([0.]) (float64) for k = 1 of 40 clients",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, k, rng).tolist(),
+            {},
+            "test_returns_k_distinct_available_ids",
+            f"{ARRAY}[0] (list) for k = 1 of 40 clients",
+        ),
+        (
+            lambda s, k, rng: s.losses.nothing,
+            {},
+            "test_returns_k_distinct_available_ids",
+            "select() must not fail for k = 1 of 40 clients (...); it raised AttributeError: ",
+        ),
+        (
+            lambda s, k, rng: uniform(s, k, np.random.default_rng()),
+            {},
+            "test_is_deterministic_given_the_generator",
+            "select() must choose the same clients whenever signals and the state of rng are the same",
+        ),
+        (with_memory, {}, "test_leaves_no_trace", "select() must not remember earlier calls"),
+        (
+            lowest_available,
+            {"random": True},
+            "test_varies_with_the_seed_if_it_is_random",
+            "select() must depend on rng, since the contract says random = True; got the same choice from 10 "
+            "generators: [0, 1, 2, 3, 4, 5]",
+        ),
+        (
+            uniform,
+            {"random": False},
+            "test_varies_with_the_seed_if_it_is_random",
+            "since the contract says random = False; got 10 different choices from 10 generators",
+        ),
+        (
+            lowest_available,
+            {},
+            "test_labels_do_not_matter",
+            "select() must not depend on how clients are numbered, but for ties; got [0, 1, 2, 3], and [",
+        ),
+        (
+            lowest_available,
+            {"random": True, "draws": 50},
+            "test_labels_do_not_matter",
+            "in 50 of 50 draws, and in 0 when the same clients had other numbers",
+        ),
+        (
+            uniform,
+            {},
+            "test_strangers_come_first_in_random_order",
+            "select() must choose unknown clients first, in random order",
+        ),
+        (
+            lambda s, k, rng: np.argsort(s.knows_loss, kind="stable")[:k],
+            {},
+            "test_strangers_come_first_in_random_order",
+            "select() must choose unknown clients first, in random order",
+        ),
+        (
+            lowest_available,
+            {},
+            "test_nobody_heard_yet",
+            "select() must choose at random while no client is known; got the same choice from 10 generators: "
+            "[0, 1, 2, 3, 4]",
+        ),
         (
             lambda s, k, rng: np.argsort(s.knows_loss, kind="stable")[:k],
             {},
             "test_a_silent_stranger_does_not_hold_a_seat",
+            "select() must not keep a seat for an unknown client that never answers; got client ",
         ),
-        (lowest_available, {}, "test_takes_everyone_and_warns_if_k_is_more_than_are_available"),
-        (lambda s, k, rng: np.arange(min(k, s.n)), {}, "test_nobody_available"),
-        (lambda s, k, rng: np.arange(k) + 1, {}, "test_one_client"),
-        (lambda s, k, rng: np.unique(s.losses, return_index=True)[1][:k], {}, "test_all_clients_alike"),
-        (lambda s, k, rng: np.argsort(s.updates[:, 0])[:k], {}, "test_distances_instead_of_updates"),
-        (lambda s, k, rng: lowest_available(s, int(k), rng), {}, "test_refuses_k_below_one"),
+        (
+            lambda s, k, rng: lowest_available(s, k, rng)[1:],
+            {},
+            "test_takes_everyone_and_warns_if_k_is_more_than_are_available",
+            "select() must return all available clients if k is more than there are; got [",
+        ),
+        (
+            lowest_available,
+            {},
+            "test_takes_everyone_and_warns_if_k_is_more_than_are_available",
+            'select() must warn, with the word "available", if k is more than there are (equifl.selectors.rules.',
+        ),
+        (
+            lambda s, k, rng: np.arange(min(k, s.n)),
+            {},
+            "test_nobody_available",
+            "select() must return an empty array if nobody is available; got [0, 1]",
+        ),
+        (
+            lambda s, k, rng: np.arange(k) + 1,
+            {},
+            "test_one_client",
+            "select() must return [0] if there is one client; got [1]",
+        ),
+        (
+            alike,
+            {},
+            "test_all_clients_alike",
+            f"{IDS}[0] for k = 3 of 8 clients (...): 1 ids",
+        ),
+        (
+            first_of_updates,
+            {},
+            "test_distances_instead_of_updates",
+            "select() must not fail for k = 6 of 20 clients (..., with distances instead of updates); it raised "
+            "AssertionError: no updates",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, int(k), rng),
+            {},
+            "test_refuses_k_below_one",
+            "select() must refuse k = 0 with a ValueError that names k; it returned array([], dtype=int64)",
+        ),
+        (
+            lambda s, k, rng: lowest_available(s, k, rng)[[k - 1]],
+            {},
+            "test_refuses_k_below_one",
+            "select() must refuse k = 0 with a ValueError that names k; got IndexError: ",
+        ),
     ],
 )
-def test_a_fault_is_found(choice: Choice, attributes: dict[str, object], test: str) -> None:
-    with pytest.raises((AssertionError, TypeError)):
+def test_a_fault_is_found_and_said_in_a_sentence(
+    choice: Choice, attributes: dict[str, object], test: str, sentence: str
+) -> None:
+    with pytest.raises(AssertionError) as caught:
         getattr(contract(choice, **attributes), test)()
+    assert sentence in re.sub(r"\d+ available, \d+ unknown", "...", str(caught.value))
+
+
+def test_a_fault_is_found_without_assertions() -> None:
+    """`python -O` drops assert statements."""
+    code = """
+import numpy as np
+from equifl.testing import SelectorContract
+
+class Contract(SelectorContract):
+    def make(self):
+        return self
+    def select(self, signals, k, *, rng):
+        return np.arange(k)
+
+Contract().test_returns_k_distinct_available_ids()
+"""
+    told = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "AssertionError: select() must return k different ids of available clients" in told.stderr
 
 
 def test_what_is_no_selector_is_found() -> None:
     made: SelectorContract = type("Contract", (SelectorContract,), {"make": lambda self: object()})()
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"must return an object with select\(signals, k, \*, rng\); got <object"):
         made.test_is_a_selector()
 
 
 def test_every_check_has_been_shown_to_fail() -> None:
-    shown = {case[2] for case in test_a_fault_is_found.pytestmark[0].args[1]}  # type: ignore[attr-defined]
+    shown = {case[2] for case in test_a_fault_is_found_and_said_in_a_sentence.pytestmark[0].args[1]}  # type: ignore[attr-defined]
     checks = {name for name in dir(SelectorContract) if name.startswith("test_")}
     assert checks - shown == {"test_is_a_selector"}
 

@@ -1,15 +1,20 @@
-"""What the paper says in words, and whether our runs bear it out: from the interval, not from the mean."""
+"""What the paper says in words, and whether our runs bear it out: from the interval, not from the mean.
+
+The number of a claim is a difference or a slope. It is computed in the same way from our runs, one a seed, and from
+the means that the paper prints.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from equifl.metrics import interval
-from equifl.paper.tables import LAMBDAS, TABLE_1_LAMBDA, WINDOWS
+from equifl.paper.tables import LAMBDAS, TABLE_1_LAMBDA, WINDOWS, rows
 from equifl.signals import Floats
 
 Values: TypeAlias = Callable[[str, str], Floats]  # (selector, measure) -> one value a seed, in the order of seeds
@@ -17,12 +22,21 @@ Values: TypeAlias = Callable[[str, str], Floats]  # (selector, measure) -> one v
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about one data set: that some number, one a seed, is below zero (or above)."""
+    """A statement about one data set: that some number is below zero (or above).
+
+    Attributes:
+        text: what the paper says.
+        table: the table it speaks of.
+        number: the number in question, from values of selectors and measures.
+        below: whether it is said to be below zero.
+        printed: the number from the paper's printed means; nan if it prints none.
+    """
 
     text: str
     table: str
     number: Callable[[Values], Floats]
     below: bool = True
+    printed: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -36,14 +50,26 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """holds, does not hold, or not decided.
+        """holds, contradicted, does not hold, or not decided; each claim gets the first that is true.
 
-        >>> Verdict(Claim("a < b", "table1", lambda values: values("a", "x")), -2.0, 0.5, 20).outcome
-        'holds'
+        holds: our interval lies on the side of zero that is claimed.
+        contradicted: it does not, and the paper's own value of the number lies outside our interval.
+        does not hold: our interval lies on the other side of zero, and the paper's own value lies in it.
+        not decided: our interval has both zero and the paper's own value in it.
+
+        The paper's value has an error of its own, which is not known: the paper says neither how many runs its means
+        are of nor whether they are paired. Without a value (nan) nothing is contradicted, and without an interval
+        (one seed) nothing is decided.
+
+        >>> claim = Claim("a < b", "table1", lambda values: values("a", "x"), printed=-1.0)
+        >>> [Verdict(claim, mean, width, 20).outcome for mean, width in ((-2.0, 0.5), (0.1, 0.5), (-0.7, 0.9))]
+        ['holds', 'contradicted', 'not decided']
         """
         side = -1 if self.claim.below else 1
         if self.mean * side > self.half_width:
             return "holds"
+        if abs(self.claim.printed - self.mean) > self.half_width:
+            return "contradicted"
         if self.mean * side < -self.half_width:
             return "does not hold"
         return "not decided"
@@ -54,9 +80,18 @@ class Verdict:
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return f"{self.outcome} at {seeds}" if self.outcome == "not decided" else self.outcome
 
+    @property
+    def figures(self) -> str:
+        """Our mean and interval beside the paper's value.
+
+        >>> Verdict(Claim("a < b", "table1", lambda values: values("a", "x"), printed=-0.93), 0.07, 0.37, 20).figures
+        '+0.07 ± 0.37, paper -0.93'
+        """
+        return f"{self.mean:+.2f} ± {self.half_width:.2f}, paper {self.claim.printed:+.2f}"
+
 
 def claims(data: str) -> list[Claim]:
-    """Every claim of section V for a data set."""
+    """Every claim of section V for a data set, with what the paper's own means say to it."""
     lam = TABLE_1_LAMBDA[data]
     ours = {"SubTrunc": f"subtrunc_{lam}", "UnionFL": "unionfl_5"}
     theirs = {"DivFL": "divfl", "Random": "uniform", "Power-of-Choice": "power_of_choice"}
@@ -70,7 +105,13 @@ def claims(data: str) -> list[Claim]:
     found.append(_trend("dissimilarity falls as the window grows", "table3", "unionfl_{}", WINDOWS, "dissimilarity"))
     names = (f"subtrunc_{lam}_identity", f"subtrunc_{lam}")
     found.append(Claim("identity is less dissimilar than ln(1+x)", "table4", _difference(*names, "dissimilarity")))
-    return found
+    return [replace(claim, printed=float(claim.number(_printed(claim.table, data))[0])) for claim in found]
+
+
+def _printed(table: str, data: str) -> Values:
+    """Look-up in the means of a table of the paper, as if they were the values of one seed."""
+    figures = {row.selector: row.printed for row in rows(table, data)}
+    return lambda selector, measure: np.array([figures[selector][measure][0]])
 
 
 def judge(claim: Claim, values: Values) -> Verdict:

@@ -24,7 +24,7 @@ from equifl.metrics import excludes_zero, interval, paired, round_bytes
 from equifl.paper.claims import Verdict, values_of
 from equifl.paper.headline import NAMES, RESULTS
 from equifl.paper.runs import KEPT, Results, verdicts
-from equifl.paper.tables import DATA, VARIANTS, Row, configuration, rows, six, titles
+from equifl.paper.tables import DATA, MEASURES, VARIANTS, Row, configuration, rows, six, titles
 from equifl.selectors.rules import needs
 from equifl.signals import Floats
 
@@ -65,6 +65,7 @@ def make_blocks(folder: Path = RESULTS) -> dict[str, str]:
     first, *others = titles()
     return {
         "table I": paper_tables([first], folder),
+        "training loss": training_loss(folder),
         "tables II to IV": paper_tables(others, folder),
         "claims": claims_table(folder),
         "same as DivFL": same_as_divfl(folder),
@@ -116,17 +117,30 @@ def paper_tables(wanted: Iterable[str], folder: Path = RESULTS) -> str:
     lines = []
     for table in wanted:
         for both in zip(*(rows(table, data) for data in DATA), strict=True):
-            halves = [_paper_cells(row, setting) for row, setting in zip(both, settings, strict=True)]
+            halves = [_paper_cells(row, setting, MEASURES[1:]) for row, setting in zip(both, settings, strict=True)]
             lines.append([both[0].title, *chain.from_iterable(halves)])
     return _table(header, lines)
 
 
-def _paper_cells(row: Row, setting: Setting) -> list[str]:
+def _paper_cells(row: Row, setting: Setting, measures: Iterable[str]) -> list[str]:
     cells = []
-    for measure in ("accuracy", "dissimilarity"):
+    for measure in measures:
         cells.append("{:.2f} ± {:.2f}".format(*row.printed[measure]) if row.printed else "")
         cells.append("{:.2f} ± {:.2f}".format(*interval(setting.values(row.selector, measure))))
     return cells
+
+
+def training_loss(folder: Path = RESULTS) -> str:
+    """The training loss of table I: the paper's mean and deviation beside our mean and interval."""
+    settings = [Setting(data, "paper", folder) for data in DATA]
+    header = [""]
+    for setting in settings:
+        header += [f"{NAMES[setting.data]} paper", f"ours ({len(setting.seeds)} seeds)"]
+    lines = []
+    for both in zip(*(rows("table1", data) for data in DATA), strict=True):
+        halves = [_paper_cells(row, setting, ["local_loss"]) for row, setting in zip(both, settings, strict=True)]
+        lines.append([both[0].title, *chain.from_iterable(halves)])
+    return _table(header, lines)
 
 
 def claims_table(folder: Path = RESULTS) -> str:
@@ -140,7 +154,7 @@ def claims_table(folder: Path = RESULTS) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    return f"{verdict.word} ({verdict.mean:+.2f} ± {verdict.half_width:.2f})"
+    return f"{verdict.word} ({verdict.figures})"
 
 
 def same_as_divfl(folder: Path = RESULTS) -> str:

@@ -1,6 +1,10 @@
 """Theorem 1 as functions: the right side as it is printed, and as it can be proved (docs/theory.md derives it).
 
 N clients of L-smooth losses, E local steps, K rounds, cohorts of m, noise of variance sigma2, f0 = f(w_0).
+
+Each bound has a zeta of its own, which decides P(k). Under that P(k) its left side and its gamma (or delta) are means
+over rounds. `zeta` belongs to `bound`, `zeta_least` to `corrected_bound` and `separated_bound`, and `zeta_doubled` to
+none of them.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ def step_size(L: float, E: int, K: int) -> float:
 
 
 def zeta(eta: float, L: float, E: int) -> float:
-    """The growth of f in a round as printed: 9/4 (eta L E)^3.
+    """The growth of f in a round as printed: 9/4 (eta L E)^3. It belongs to `bound`.
 
     It has lost a factor 2 and gained a factor 3 on its way, so it is not too small.
 
@@ -36,10 +40,12 @@ def zeta(eta: float, L: float, E: int) -> float:
     return 9 / 4 * _reach(eta, L, E) ** 3
 
 
-def zeta_corrected(eta: float, L: float, E: int) -> float:
-    """The printed one with the factor 2 of ||grad f_i||^2 <= 2 L f_i: 9/2 (eta L E)^3.
+def zeta_doubled(eta: float, L: float, E: int) -> float:
+    """The printed one with the factor 2 of ||grad f_i||^2 <= 2 L f_i, and the factor 3 too: 9/2 (eta L E)^3.
 
-    >>> zeta_corrected(0.1, 1.0, 2) / zeta(0.1, 1.0, 2)
+    It is what Lemma 2 yields as printed; no bound here is under its P(k).
+
+    >>> zeta_doubled(0.1, 1.0, 2) / zeta(0.1, 1.0, 2)
     2.0
     """
     return 2 * zeta(eta, L, E)
@@ -48,10 +54,12 @@ def zeta_corrected(eta: float, L: float, E: int) -> float:
 def zeta_least(eta: float, L: float, E: int) -> float:
     """The smallest that the proof yields, with sum over tau < E of tau^2 <= E^3 / 3 as well: 3/2 (eta L E)^3.
 
+    It belongs to `corrected_bound` and `separated_bound`.
+
     >>> round(zeta_least(step_size(1.0, 5, 9), 1.0, 5), 6)
     0.055556
     """
-    return zeta_corrected(eta, L, E) / 3
+    return zeta_doubled(eta, L, E) / 3
 
 
 def iterate_distribution(K: int, zeta: float) -> NDArray[np.float64]:
@@ -78,7 +86,7 @@ def start_constant(K: int, zeta: float) -> float:
 
 
 def bound(*, K: int, L: float, E: int, N: int, f0: float, sigma2: float, gamma: float) -> float:
-    """The right side of Theorem 1 as printed; gamma bounds the expectation of ||b||^2.
+    """The right side of Theorem 1 as printed, under P(k) with `zeta`; the arguments are those of `corrected_bound`.
 
     12 L f0 / sqrt(K) + (2/(E N K) + 3/K + 4/(E N sqrt(K))) sigma2 + (4 + 4/sqrt(K)) gamma
 
@@ -103,7 +111,8 @@ def corrected_bound(*, K: int, L: float, E: int, N: int, f0: float, sigma2: floa
         N: clients.
         f0: f at the start.
         sigma2: largest variance of a client's stochastic gradient.
-        gamma: expectation of ||b||^2, its mean over local steps and over rounds, these weighted by P(k); or more.
+        gamma: expectation of ||b||^2, its mean over local steps and over rounds, these weighted by P(k) of the same
+            zeta as the left side; or more.
 
     >>> corrected_bound(K=100, L=1.0, E=5, N=20, f0=0.5, sigma2=0.0, gamma=0.01)
     0.344
@@ -116,6 +125,8 @@ def corrected_bound(*, K: int, L: float, E: int, N: int, f0: float, sigma2: floa
 
 def separated_bound(*, K: int, L: float, E: int, m: int, f0: float, sigma2: float, delta: float) -> float:
     """The same where cohorts are chosen before batches are drawn: noise apart, so that it vanishes as K grows.
+
+    It is under P(k) with `zeta_least`, too.
 
     6 L f0 / sqrt(K) + (6/(E m K) + 3/(2 K) + 2/(E m sqrt(K))) sigma2 + (4 + 4/sqrt(K)) delta
 

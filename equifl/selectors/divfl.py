@@ -13,7 +13,7 @@ from equifl.signals import Signals
 
 @dataclass(frozen=True, kw_only=True)
 class DivFL(MaximisesObjective):
-    """Maximises facility location G(S) (eq. 10 and 11): every client has somebody similar in the cohort.
+    """Maximises facility location G(S) (eq. 9 and 10): every client has somebody similar in the cohort.
 
     Clients whose update was never heard come first, in random order; the unavailable are represented
     but not selected.

@@ -27,7 +27,7 @@ class SubTrunc(MaximisesObjective):
     Args:
         lam: weight of the fairness term, 0 or more.
         b: where the fairness term is truncated, above 0. G is a sum of N distances: with b = 1.1 and
-            phi = ln(1+x) one client of loss above 2.004 already saturates it; see `scale`.
+            phi = ln(1+x) one client of loss above 2.004 already saturates it.
         phi: "log1p" for ln(1+x), "identity", or any function of an array of losses to values of 0 or more.
         sample: r of stochastic greedy (eq. 17); None = every client, by lazy greedy.
         scale: "absolute" distances as in the paper, or "relative" to their mean.

@@ -30,6 +30,7 @@ from equifl.sim.federation import Federation
 from equifl.sim.world import data_options
 
 CHECKPOINT_SECONDS = 20.0
+GIT_SECONDS = 5.0  # what git may take to say which version this is; on a slow disk nobody waits longer
 
 Rows = list[dict[str, Any]]
 OnRound = Callable[[int, Rows], bool]  # rounds played, their records -> whether to go on
@@ -189,13 +190,32 @@ def made_with(device: str, engine: str) -> dict[str, Any]:
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
     if engine != "general":
         versions["numba"] = metadata.version("numba")
-    where = Path(__file__).parent
-    git = subprocess.run(
-        ["git", "-C", where, "rev-parse", "--verify", "--quiet", "HEAD"], capture_output=True, text=True, check=False
-    )
+    commit, dirty = revision(Path(__file__).parents[1])
     return {
         "versions": versions | {"python": platform.python_version()},
-        "commit": git.stdout.strip() or None,
+        "commit": commit,
+        "dirty": dirty,
         "engine": engine,
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
     }
+
+
+def revision(package: Path) -> tuple[str | None, bool | None]:
+    """The commit that a package's files are of, and whether they were changed since; None where git does not say.
+
+    Changes elsewhere in the repository do not count, and a package that is installed inside somebody else's
+    repository has no commit.
+    """
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "--no-optional-locks", "-C", str(package), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=GIT_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None, None
+    changes = git("status", "--porcelain", "--", ".")
+    return git("rev-parse", "--verify", "--quiet", "HEAD"), None if changes is None else bool(changes)

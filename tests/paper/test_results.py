@@ -1,13 +1,20 @@
+import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from equifl.cli import main
 from equifl.metrics import interval, paired
 from equifl.paper import results
 from equifl.paper.results import Setting, bytes_up, make_blocks, names, rewrite
-from equifl.paper.tables import DATA, VARIANTS, configuration, six
+from equifl.paper.runs import verdicts
+from equifl.paper.tables import DATA, VARIANTS, configuration, rows, six, titles
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "results" / "paper"
@@ -114,3 +121,82 @@ def test_subtrunc_that_chooses_as_divfl_is_counted_though_it_sends_losses() -> N
     runs = Setting("mnist", "paper", COMMITTED).results.runs
     assert runs["subtrunc_0.01"] != runs["divfl"]
     assert line(results.same_as_divfl(COMMITTED), "MNIST")[1] == "20 of 20"
+
+
+def test_training_loss_stands_beside_the_papers() -> None:
+    table = results.training_loss(COMMITTED)
+    mean, half_width = interval(Setting("mnist", "paper", COMMITTED).values("subtrunc_0.95", "local_loss"))
+    assert line(table, "SubTrunc")[1:3] == ["0.21 ± 0.01", f"{mean:.2f} ± {half_width:.2f}"]
+    assert line(table, "Rota")[3] == ""
+    far = []
+    for data in DATA:
+        setting = Setting(data, "paper", COMMITTED)
+        for row in rows("table1", data):
+            ours = round(setting.values(row.selector, "local_loss").mean(), 2)
+            if row.printed and abs(ours - row.printed["local_loss"][0]) > 0.04 + 1e-9:
+                far.append((data, row.selector, ours))
+    assert far == [("cifar10", "power_of_choice", 0.92)]
+
+
+def test_the_training_loss_of_the_paper_is_local_and_not_everybodys() -> None:
+    setting = Setting("mnist", "paper", COMMITTED)
+    local, everybody = (setting.values("uniform", name).mean() for name in ("local_loss", "global_loss"))
+    said = f"our local loss is {local:.2f}, and the loss over all clients {everybody:.2f} |"
+    assert said in (ROOT / "docs" / "design.md").read_text()
+
+
+def test_a_contradiction_shows_the_papers_value() -> None:
+    table = results.claims_table(COMMITTED)
+    (found,) = verdicts(["table2"], "mnist", Setting("mnist", "paper", COMMITTED).results.finals(), range(20))
+    assert found.word == "contradicted"
+    ours, paper = f"{found.mean:+.2f} ± {found.half_width:.2f}", f"{found.claim.printed:+.2f}"
+    assert line(table, found.claim.text)[1] == f"contradicted ({ours}, paper {paper})"
+    told = CliRunner().invoke(main, ["reproduce", "table2", "--data", "mnist", "--out", str(COMMITTED)])
+    assert told.exit_code == 0
+    assert f"contradicted  {ours.replace(' ', '')}  paper {paper}  " in told.output
+
+
+def test_the_page_says_which_verdicts_the_earlier_runs_had() -> None:
+    """Two contradictions and one claim that holds were not decided in the earlier runs."""
+    changed = []
+    for data in DATA:
+        now, then = (
+            verdicts(titles(), data, Setting(data, "paper", folder).results.finals(), range(20))
+            for folder in (COMMITTED, ROOT / "results" / "earlier")
+        )
+        for new, old in zip(now, then, strict=True):
+            if new.word != old.word:
+                changed.append((data, new.word))
+                assert old.word == "not decided at 20 seeds"
+                if new.word == "contradicted":
+                    assert f"{old.mean:+.2f} ± {old.half_width:.2f}" in PAGE
+    assert changed == [("mnist", "contradicted"), ("mnist", "contradicted"), ("cifar10", "holds")]
+
+
+@pytest.fixture(scope="module")
+def truncation() -> Any:
+    """A script, not part of the package."""
+    if not (ROOT / "benchmarks").exists():
+        pytest.skip("benchmarks/ is not part of the source distribution")
+    sys.path.append(str(ROOT / "benchmarks"))
+    return importlib.import_module("truncation")
+
+
+def test_the_page_says_how_little_the_loss_term_changes(truncation: Any) -> None:
+    found = json.loads(truncation.RESULT.read_text())["data"]
+    assert truncation.tables(found) in PAGE
+    shares = {
+        other: max(pair[other] for row in found.values() for pair in row["changed"].values())
+        for other in ("without", "relative")
+    }
+    said = f"{100 * shares['without']:.1f} % of the picks at most, and relative instead of absolute distances "
+    assert f"{said}{100 * shares['relative']:.1f} %" in PAGE
+    assert {pick for row in found.values() for pick in row["full after"]} == set("1234")
+
+
+def test_what_the_loss_term_changes_is_counted(truncation: Any, real_data: Path) -> None:
+    assert truncation.changed(np.array([3, 1, 7, 5]), np.array([5, 3, 8, 9])) == 0.5
+    found = truncation.measured("mnist", real_data, range(1), rounds=2)
+    assert found["full after"] == {"1": 2}  # no client has learned anything yet
+    assert found["rounds"] == 2
+    assert found["distance"] == sorted(found["distance"])

@@ -20,6 +20,14 @@ def test_figures_stand_in_the_right_half() -> None:
     assert (mnist.selector, cifar.selector) == ("subtrunc_0.95", "subtrunc_0.5")
 
 
+@pytest.mark.parametrize("data", DATA)
+def test_table_one_has_the_lambda_and_the_window_whose_figures_it_has(data: str) -> None:
+    printed = {row.selector: row.printed for table in ("table2", "table3") for row in rows(table, data)}
+    for row in rows("table1", data)[1:3]:
+        figures = {name: value for name, value in row.printed.items() if name != "local_loss"}
+        assert [name for name, found in printed.items() if found == figures] == [row.selector]
+
+
 def test_fourteen_configurations_make_all_four_tables() -> None:
     for data in DATA:
         assert len({row.selector for table in titles() for row in rows(table, data)}) == 14

@@ -9,9 +9,10 @@ import pytest
 
 from equifl.config import Config
 from equifl.records import CHECKPOINT, RunFolder
+from equifl.report.page import make_page
 from equifl.sim import run as simulation
 from equifl.sim.federation import Federation
-from equifl.sim.run import choose_device, finished_rows, load_data, made_with, run
+from equifl.sim.run import choose_device, finished_rows, load_data, made_with, revision, run
 
 ROOT = Path(__file__).parents[2]
 TINY = ["rounds=3", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
@@ -218,3 +219,60 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
         choose_device("cuda")
     there["value"] = True
     assert choose_device("auto") == choose_device("cuda") == "cuda"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", folder, *who, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package with a file, committed, in a repository that has other files as well."""
+    found = tmp_path / "repository" / "package"
+    found.mkdir(parents=True)
+    (found / "__init__.py").write_text("")
+    (found.parent / "README.md").write_text("")
+    (found.parent / ".gitignore").write_text("__pycache__/\nvenv/\n")
+    git(found.parent, "init", "--quiet")
+    git(found.parent, "add", ".")
+    git(found.parent, "commit", "--quiet", "-m", "all")
+    return found
+
+
+def test_a_clean_package_has_a_commit(package: Path) -> None:
+    (package.parent / "README.md").write_text("changed, but not in the package")
+    (package.parent / "notes.txt").write_text("")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "a.pyc").write_text("")
+    assert revision(package) == (git(package, "rev-parse", "HEAD"), False)
+
+
+@pytest.mark.parametrize("changed", ["__init__.py", "new.py"])
+def test_a_changed_package_is_dirty(package: Path, changed: str) -> None:
+    (package / changed).write_text("x = 1\n")
+    assert revision(package) == (git(package, "rev-parse", "HEAD"), True)
+
+
+def test_what_git_does_not_track_has_no_commit(package: Path, tmp_path: Path) -> None:
+    """Neither outside a repository, nor installed inside somebody's."""
+    installed = package.parent / "venv" / "equifl"
+    for folder in (installed, tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("")
+        assert revision(folder) == (None, None)
+
+
+def test_without_git_nothing_fails(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert revision(package) == (None, None)
+    assert made_with("cpu", "general")["commit"] is None
+
+
+def test_a_run_says_whether_its_code_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equifl.sim.run.revision", lambda package: ("abc", True))
+    assert play(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert (folder.made_with["commit"], folder.made_with["dirty"]) == ("abc", True)
+    assert "<dt>dirty</dt><dd>True</dd>" in make_page(folder.config, folder.made_with, folder.rows())

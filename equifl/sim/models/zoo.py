@@ -6,11 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from equifl.extras import needed_by
-
-with needed_by("equifl.sim"):
-    import torch
-    from torch import nn
+import torch
+from torch import nn
 
 from equifl.checks import require
 
