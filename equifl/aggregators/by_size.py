@@ -1,0 +1,25 @@
+"""FedAvg (McMahan et al. 2017): the mean of the updates, weighted by the clients' numbers of examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from equifl.aggregators.base import Array, Replies, weighted_mean
+
+
+@dataclass(frozen=True)
+class BySize:
+    """step = sum of n_i u_i / sum of n_i.
+
+    >>> import numpy as np
+    >>> replies = Replies(np.array([4, 7]), np.array([[1.0], [3.0]]), np.array([3.0, 1.0]), np.array([0.5, 2.0]))
+    >>> BySize().step(replies, None)[0].tolist()
+    [1.5]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
+        """(d,) what is subtracted from the model; nothing is remembered."""
+        return weighted_mean(replies.updates, replies.sizes), None

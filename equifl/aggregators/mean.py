@@ -1,0 +1,25 @@
+"""The plain mean of the updates (line 13 of the paper's Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from equifl.aggregators.base import Array, Replies, ones, weighted_mean
+
+
+@dataclass(frozen=True)
+class Mean:
+    """step = 1/m * sum over the m replies of u_i.
+
+    >>> import numpy as np
+    >>> replies = Replies(np.array([4, 7]), np.array([[1.0], [3.0]]), np.array([9.0, 1.0]), np.array([0.5, 2.0]))
+    >>> Mean().step(replies, None)[0].tolist()
+    [2.0]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
+        """(d,) what is subtracted from the model; nothing is remembered."""
+        return weighted_mean(replies.updates, ones(replies.updates)), None
