@@ -9,6 +9,7 @@ from torch import nn
 from equifl.sim.chain import pair
 from equifl.sim.data import Dataset
 from equifl.sim.engine import Engine
+from equifl.sim.models import examples_of
 from equifl.sim.stacked import StackedModel
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
     """The engine `wanted`: "general", "hybrid", "fast", or "auto": the last of these that can run this model here."""
     if wanted == "general" or (wanted == "auto" and device != "cpu"):
         return Engine(model, dataset, device)
-    obstacle = obstacle_to_fast(model, device) if wanted != "hybrid" else ""
+    obstacle = (_obstacle_in_data(dataset) or obstacle_to_fast(model, device)) if wanted != "hybrid" else ""
     if obstacle and wanted == "fast":
         raise ValueError(f"engine: the fast one cannot run this here: {obstacle}")
     if wanted != "hybrid" and not obstacle:
@@ -42,7 +43,7 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
 def _hybrid(model: StackedModel, dataset: Dataset) -> tuple[StackedModel | None, str]:
     from equifl.sim.hybrid import hybrid  # numba, again
 
-    return hybrid(model, dataset.x_train.shape[1:])
+    return hybrid(model, dataset.x_train.shape[1:], examples_of(dataset))
 
 
 def obstacle_to_fast(model: StackedModel, device: str) -> str:
@@ -50,6 +51,10 @@ def obstacle_to_fast(model: StackedModel, device: str) -> str:
     if device != "cpu":
         return "it is for CPUs"
     return _obstacle_in_model(model) or _obstacle_in_machine()
+
+
+def _obstacle_in_data(dataset: Dataset) -> str:
+    return "the data are integers, and the fast engine takes float32" if dataset.x_train.dtype.kind == "i" else ""
 
 
 def _obstacle_in_model(model: StackedModel) -> str:

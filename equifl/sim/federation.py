@@ -26,7 +26,7 @@ from equifl.sim.engine import Engine, Sgd
 from equifl.sim.engines import choose_engine
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, require_finite, rows_of, stack
 from equifl.sim.memory import Memory, News
-from equifl.sim.models import make_module
+from equifl.sim.models import examples_of, make_module
 from equifl.sim.stacked import StackedModel
 from equifl.sim.transfers import to_device, to_host
 from equifl.sim.world import World
@@ -45,14 +45,14 @@ class Federation:
 
     def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str | None = None) -> None:
         self.config = config
-        train = config.train
+        train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
 
         def module() -> nn.Module:
-            return make_module(train.model, dataset.x_train.shape[1:], dataset.classes, train.model_options)
+            return make_module(train.model, shape, dataset.classes, train.model_options, examples)
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what a model can do is tried out: always with the same weights
-            self.model = StackedModel.of(module(), dataset.x_train.shape[1:])
+            self.model = StackedModel.of(module(), shape, examples)
         self.engine = choose_engine(self.model, dataset, device, engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.sgd = Sgd(**{name: getattr(train, name) for name in options}, tf32=bool(train.tf32))

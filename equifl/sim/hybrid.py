@@ -13,21 +13,22 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
-from equifl.sim.difference import difference
+from equifl.sim.difference import Forward, difference
 from equifl.sim.intercepted import FEW, OurLoops, convolution, pooling
 from equifl.sim.models import Shape
 from equifl.sim.operations import Operation
-from equifl.sim.stacked import Forward, StackedModel, mapped, multiply, split
+from equifl.sim.stacked import StackedModel, mapped, multiply, split
 
 _NOTHING = f"the model has no plain convolution of fewer than {FEW} channels and no plain max-pooling"
 
 
-def hybrid(model: StackedModel, shape: Shape) -> tuple[StackedModel | None, str]:
+def hybrid(model: StackedModel, shape: Shape, examples: Tensor | None = None) -> tuple[StackedModel | None, str]:
     """The same model with our loops in it; or none, and why.
 
     Args:
         model: by PyTorch alone.
         shape: of one example.
+        examples: of the data, on which it is tried out too.
     """
     if model.layers:
         steps = _steps(model.layers)
@@ -38,7 +39,7 @@ def hybrid(model: StackedModel, shape: Shape) -> tuple[StackedModel | None, str]
         seen: set[str] = set()
         within = partial(OurLoops, together=together, patient=patient, seen=seen)
         forward = mapped(model.module, together=together, within=within)
-        why = difference(model.module, forward, shape)
+        why = difference(model.module, forward, shape, examples)
         if not why and "ours" not in seen:
             return None, _NOTHING
         if not why and not (together and seen & {"theirs", "large"}):
