@@ -81,12 +81,14 @@ def run(
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
     settings = Config.load(config, overrides)
     from equifl.sim import run as simulation  # torch takes a second; a wrong key should not wait for it
+    from equifl.sim.world import resolved
 
     silent = quiet or as_json
     click.get_current_context().with_resource(notes(silent))
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
     with Downloads(silent) as downloads:
         dataset = simulation.load_data(settings, data_dir, downloads.progress)
+    settings = resolved(settings, dataset)
     wanted = simulation.engine_for(path, settings)
     lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
     if lanes.note and not silent:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -197,6 +198,63 @@ def test_a_mistake_is_one_line_and_does_not_wait_for_torch(tmp_path: Path, argum
     assert (run.returncode, run.stderr) == (2, f"equifl: {message}\n")
     assert run.stdout == "False\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_an_option_that_could_mean_two_things_is_one_line(tmp_path: Path) -> None:
+    options = settings("data={name='synthetic',partition='dirichlet',alpha=0.1}")
+    run = call(*EQUIFL, "run", *options, "--out", "run", cwd=tmp_path)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith("equifl: data.alpha: 0.1 could be meant for the data set 'synthetic' or for the part")
+    assert not (tmp_path / "run").exists()
+
+
+# One's own data
+
+
+def save_tokens(path: Path) -> None:
+    """Four tokens of twelve, of which the last decides the class; clients with names, one of them never tested."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 12, (1200, 4))
+    labels = np.array(["low", "mid", "top"])[x[:, -1] // 4]
+    who = np.array([f"site {i:02}" for i in np.arange(1200) % 13])
+    test = (np.arange(1200) % 7 == 0) & (who != "site 12")
+    parts = {"train": ~test, "test": test}
+    arrays = {"x": x, "y": labels, "owners": who}
+    np.savez(
+        path, **{f"{name}_{split}": array[part] for split, part in parts.items() for name, array in arrays.items()}
+    )
+
+
+def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> None:
+    save_tokens(tmp_path / "mine.npz")
+    data = ["data.name=arrays", "data.path=mine.npz", "data.partition=natural"]
+    model = ["train.model=tests.sim.models_of_ours:Tokens", "train.model_options={classes=3}", "train.lr=0.5"]
+    options = [*data, *model, "rounds=15", "seeds=[0,1]", "per_round=4", "selectors={uniform={},rota={}}"]
+    command = [*EQUIFL, "run", "--out", "run", *settings(*options)]
+    refused = call(*command, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "equifl: data: owners: 1 of 13 clients is in one split only: 'site 12'; allowed: "
+    )
+    assert not (tmp_path / "run").exists()
+
+    run = call(*command, *settings("data.drop_incomplete=true"), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("1 of 13 clients dropped: no training or no test examples") == 1
+    assert "by the general engine: the data are integers, and the fast engine takes float32" in run.stderr
+    record = RunFolder(tmp_path / "run")
+    assert record.config["clients"] == 12
+    last = [row for row in record.rows() if row["round"] == 14]
+    assert len(last) == 4
+    assert all(row["accuracy"] > 80 and len(row["client_accuracy"]) == 12 for row in last)  # chance is 33
+
+    before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
+    again = call(*command, *settings("data.drop_incomplete=true", "clients=12"), "--quiet", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")  # said or not, it is the same run
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
+    other = call(*command, *settings("data.drop_incomplete=true", "clients=11"), cwd=tmp_path)
+    assert other.returncode == 2
+    assert "clients: 11 is not allowed; allowed: 12, the natural clients of mine; or leave clients out" in other.stderr
 
 
 # The other commands
