@@ -267,6 +267,23 @@ def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
         click.echo(get(name, data_dir, downloads.progress))
 
 
+@data.command("check")
+@click.argument("file", metavar="FILE.npz", type=click.Path(path_type=Path))
+def check_data(file: Path) -> None:
+    """Say what an .npz file of your own holds, and what is wrong with it; exit with 1 if it cannot be used."""
+    from equifl.sim.summary import summary
+
+    if not file.is_file():
+        raise ValueError(f"{file}: there is no such file")
+    found = summary(file)
+    for line in (*found.lines, *(f"problem: {problem}" for problem in found.problems)):
+        click.echo(line)
+    if found.problems:
+        click.echo("not usable as it is")
+        sys.exit(1)
+    click.echo(f"usable: --set data.name=arrays --set data.path={shlex.quote(str(file))}")
+
+
 if __name__ == "__main__":
     warnings.simplefilter("default")
     main()
