@@ -85,6 +85,7 @@ def run(
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
     settings = Config.load(config, overrides)
     from equifl.sim import run as simulation  # torch takes a second; a wrong key should not wait for it
+    from equifl.sim.world import resolved
 
     silent = quiet or as_json
     click.get_current_context().with_resource(notes(silent))
@@ -94,6 +95,7 @@ def run(
     if rows is None:
         with Downloads(silent) as downloads:
             dataset = simulation.load_data(settings, data_dir, downloads.progress)
+        settings = resolved(settings, dataset)
         wanted = simulation.engine_for(path, settings)
         lanes = _lanes(settings, dataset, device, cluster, wanted)  # what cannot work leaves no folder behind
         if lanes.note and not silent:
@@ -285,3 +287,20 @@ def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
         return
     with Downloads(quiet) as downloads:
         click.echo(get(name, data_dir, downloads.progress))
+
+
+@data.command("check")
+@click.argument("file", metavar="FILE.npz", type=click.Path(path_type=Path))
+def check_data(file: Path) -> None:
+    """Say what an .npz file of your own holds, and what is wrong with it; exit with 1 if it cannot be used."""
+    from equifl.sim.summary import summary
+
+    if not file.is_file():
+        raise ValueError(f"{file}: there is no such file")
+    found = summary(file)
+    for line in (*found.lines, *(f"problem: {problem}" for problem in found.problems)):
+        click.echo(line)
+    if found.problems:
+        click.echo("not usable as it is")
+        sys.exit(1)
+    click.echo(f"usable: --set data.name=arrays --set data.path={shlex.quote(str(file))}")

@@ -43,7 +43,15 @@ _TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python 
 
 # What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
 _REPLACED: Mapping[str, tuple[str, ...]] = {
-    "data.partition": ("classes_per_client", "shards_per_client", "alpha", "least", "sizes", "size_sigma"),
+    "data.partition": (
+        "classes_per_client",
+        "shards_per_client",
+        "alpha",
+        "least",
+        "sizes",
+        "size_sigma",
+        "drop_incomplete",
+    ),
     "train.epochs": ("steps",),
     "train.steps": ("epochs",),
 }
@@ -66,6 +74,7 @@ class Data:
     least: int | None = None
     sizes: str | None = None
     size_sigma: float | None = None
+    drop_incomplete: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +151,7 @@ class Availability:
 class Config:
     """One experiment: every selector with every seed.
 
+    `clients`: None = 30; with a natural partition as many as the data set has, unless it makes them (synthetic).
     `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
     `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
@@ -154,7 +164,7 @@ class Config:
     """
 
     rounds: int = 60
-    clients: int = 30
+    clients: int | None = None
     per_round: int | tuple[int, ...] = 5
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     signal: Literal["update", "gradient"] = "update"
@@ -170,11 +180,14 @@ class Config:
     selectors: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: dict(v) for k, v in _SIX.items()})
 
     def __post_init__(self) -> None:
+        if self.clients is None and (self.data.partition != "natural" or self.data.name == "synthetic"):
+            object.__setattr__(self, "clients", 30)
         for name in ("rounds", "clients", "evaluate_every"):
-            require(name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
+            require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
         each = self.per_round if isinstance(self.per_round, tuple) else (self.per_round,)
         require("per_round", self.per_round, len(each) > 0 and min(each) >= 1, "1 or more")
-        require("per_round", self.per_round, max(each) <= self.clients, f"at most clients, which is {self.clients}")
+        enough = self.clients is None or max(each) <= self.clients
+        require("per_round", self.per_round, enough, f"at most clients, which is {self.clients}")
         seeds_ok = len(self.seeds) > 0 and len(set(self.seeds)) == len(self.seeds) and min(self.seeds) >= 0
         require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
         examples = self.signal_examples

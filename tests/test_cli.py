@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -216,6 +217,176 @@ def test_a_mistake_is_one_line_and_does_not_wait_for_torch(tmp_path: Path, argum
     assert (run.returncode, run.stderr) == (2, f"equifl: {message}\n")
     assert run.stdout == "False\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_an_option_that_could_mean_two_things_is_one_line(tmp_path: Path) -> None:
+    options = settings("data={name='synthetic',partition='dirichlet',alpha=0.1}")
+    run = call(*EQUIFL, "run", *options, "--out", "run", cwd=tmp_path)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith("equifl: data.alpha: 0.1 could be meant for the data set 'synthetic' or for the part")
+    assert not (tmp_path / "run").exists()
+
+
+# One's own data
+
+
+def save_tokens(path: Path) -> None:
+    """Four tokens of twelve, of which the last decides the class; clients with names, one of them never tested."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 12, (1200, 4))
+    labels = np.array(["low", "mid", "top"])[x[:, -1] // 4]
+    who = np.array([f"site {i:02}" for i in np.arange(1200) % 13])
+    test = (np.arange(1200) % 7 == 0) & (who != "site 12")
+    parts = {"train": ~test, "test": test}
+    arrays = {"x": x, "y": labels, "owners": who}
+    np.savez(
+        path, **{f"{name}_{split}": array[part] for split, part in parts.items() for name, array in arrays.items()}
+    )
+
+
+def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> None:
+    save_tokens(tmp_path / "mine.npz")
+    data = ["data.name=arrays", "data.path=mine.npz", "data.partition=natural"]
+    model = ["train.model=tests.sim.models_of_ours:Tokens", "train.model_options={classes=3}", "train.lr=0.5"]
+    options = [*data, *model, "rounds=15", "seeds=[0,1]", "per_round=4", "selectors={uniform={},rota={}}"]
+    command = [*EQUIFL, "run", "--out", "run", *settings(*options)]
+    refused = call(*command, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "equifl: data: owners: 1 of 13 clients is in one split only: 'site 12'; allowed: "
+    )
+    assert not (tmp_path / "run").exists()
+
+    run = call(*command, *settings("data.drop_incomplete=true"), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("1 of 13 clients dropped: no training or no test examples") == 1
+    assert "by the general engine: the data are integers, and the fast engine takes float32" in run.stderr
+    record = RunFolder(tmp_path / "run")
+    assert record.config["clients"] == 12
+    last = [row for row in record.rows() if row["round"] == 14]
+    assert len(last) == 4
+    assert all(row["accuracy"] > 80 and len(row["client_accuracy"]) == 12 for row in last)  # chance is 33
+
+    before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
+    again = call(*command, *settings("data.drop_incomplete=true", "clients=12"), "--quiet", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")  # said or not, it is the same run
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
+    silent = call(*command, *settings("data.drop_incomplete=true"), "--quiet", cwd=tmp_path)
+    assert (silent.returncode, silent.stderr) == (0, "")
+    other = call(*command, *settings("data.drop_incomplete=true", "clients=11"), "--out", "other", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "clients: 11 is not allowed; allowed: 12, the natural clients of mine; or leave clients out" in other.stderr
+
+
+def check(path: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["data", "check", str(path)])
+    return result.exit_code, result.output
+
+
+def save(path: Path, **changes: Any) -> Path:
+    """24 + 12 examples of two classes and three clients, with changes; None leaves an array out."""
+    arrays: dict[str, Any] = {}
+    for split, n in (("train", 24), ("test", 12)):
+        numbers = np.arange(n)
+        arrays |= {f"x_{split}": np.sqrt(numbers[:, None] + np.arange(5)), f"y_{split}": numbers % 2}
+        arrays[f"owners_{split}"] = numbers % 3
+    np.savez(path, **{name: array for name, array in (arrays | changes).items() if array is not None})
+    return path
+
+
+def test_what_a_file_holds_is_said_before_anybody_trains(tmp_path: Path) -> None:
+    path = save(tmp_path / "mine.npz", x_test=np.full((12, 5), 2, np.float32))
+    assert check(path) == (
+        0,
+        f"""\
+training: 24 examples of shape (5,), float64, taken as float32, 0 to 5.196
+test: 12 examples of shape (5,), float32, 2 to 2
+classes: 2 (train + test examples of 0: 12 + 6, 1: 12 + 6)
+clients: 3, of which 0 in one split only
+training examples of a client: 8 to 8, median 8
+test examples of a client: 4 to 4, median 4
+classes of a client: 2 to 2, median 2
+3 of 3 clients have fewer than 10 test examples: each scores in steps of more than 10 points
+usable: --set data.name=arrays --set data.path={path}
+""",
+    )
+
+
+def test_what_a_file_of_tokens_with_names_holds(tmp_path: Path) -> None:
+    save_tokens(tmp_path / "mine.npz")
+    code, said = check(tmp_path / "mine.npz")
+    assert code == 1
+    lines = said.splitlines()
+    assert lines[0] == "training: 1,041 examples of shape (4,), int64, 0 to 11, which stay integers"
+    assert lines[2].startswith("classes: 3 (train + test examples of low: ")
+    assert lines[3] == "clients: 13, of which 1 in one split only"
+    assert lines[-2].startswith(
+        "problem: owners: 1 of 13 clients is in one split only: 'site 12'; allowed: everyone in"
+    )
+    assert "drop_incomplete = true" in lines[-2]
+    assert lines[-1] == "not usable as it is"
+
+
+def test_a_file_without_clients_of_its_own_says_so(tmp_path: Path) -> None:
+    code, said = check(save(tmp_path / "mine.npz", owners_train=None, owners_test=None))
+    assert code == 0
+    assert "clients: none of its own (no owners_train, owners_test), for any partition but natural\n" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        (
+            {"y_test": None},
+            ["mine.npz: y_test missing; allowed: a file with x_train, y_train, x_test, y_test; it has x_"],
+        ),
+        (
+            {"y_train": 1 + np.arange(24) % 2},
+            ["y_train: [1, 2] are not allowed; allowed: 0 to C-1, all of them in use; sub"],
+        ),
+        (
+            {"owners_test": 7 + np.arange(12) % 3},
+            ["owners: 6 of 6 clients are in one split only: 0, 1, 2, ...; allowed:"],
+        ),
+        ({"owners_test": None}, ["owners_train, owners_test: only one is there; allowed: both or none"]),
+        (
+            {"x_train": np.array([[1.0], [2.0, 3.0]], object)},
+            ["x_train: is an array of Python objects; allowed: numbers"],
+        ),
+        (
+            {"y_train": np.arange(24) / 2},
+            ["y_train: '[0.0, 0.5, 1.0, ...]' is not allowed; allowed: integers or text"],
+        ),
+        (
+            {"x_train": np.full((24, 5), np.nan)},
+            ["x_train: not all finite: 24 of 24 examples have nan, or more than flo"],
+        ),
+        (
+            {"y_train": np.arange(23) % 2, "owners_test": np.arange(5)},
+            [
+                "owners_test: shape (5,) is not allowed; allowed: (12,), one value for each example of x_test",
+                "y_train: shape (23,) is not allowed; allowed: (24,), one value for each example of x_train",
+            ],
+        ),
+    ],
+    ids=["key", "from 1", "by client", "one owner", "objects", "float labels", "nan", "lengths"],
+)
+def test_all_that_is_wrong_with_a_file_is_said_with_what_to_do(
+    changes: dict[str, Any], problems: list[str], tmp_path: Path
+) -> None:
+    code, said = check(save(tmp_path / "mine.npz", **changes))
+    assert code == 1
+    found = [line.removeprefix("problem: ") for line in said.splitlines() if line.startswith("problem: ")]
+    assert len(found) == len(problems)
+    assert all(line.startswith(problem) for line, problem in zip(found, problems, strict=True))
+
+
+def test_a_file_that_is_not_there_or_no_archive(tmp_path: Path) -> None:
+    assert check(tmp_path / "no.npz") == (2, f"equifl: {tmp_path / 'no.npz'}: there is no such file\n")
+    (tmp_path / "text.npz").write_text("x, y")
+    code, said = check(tmp_path / "text.npz")
+    assert code == 1
+    assert f"problem: path: '{tmp_path / 'text.npz'}' is not an .npz file of numbers; np.savez writes one\n" in said
 
 
 # The other commands

@@ -319,6 +319,20 @@ def test_what_is_out_of_range_is_refused(path: Path, text: str, message: str) ->
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize(
+    ("text", "clients"),
+    [
+        ("", 30),
+        ("data = { name = 'heart-disease', partition = 'iid' }", 30),
+        ("data = { name = 'synthetic', partition = 'natural' }", 30),
+        ("data = { name = 'heart-disease', partition = 'natural' }", None),  # as many as there are
+        ("clients = 7\ndata = { name = 'heart-disease', partition = 'natural' }", 7),
+    ],
+)
+def test_natural_clients_are_counted_when_the_data_are_there(path: Path, text: str, clients: int | None) -> None:
+    assert load(path, text).clients == clients
+
+
 def test_the_largest_cohort_is_everybody(path: Path) -> None:
     assert load(path, "clients = 5\nper_round = 5").per_round == 5
 

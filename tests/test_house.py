@@ -17,6 +17,7 @@ ORDER += [
     "objectives",
     "maximizers",
     "selectors",
+    "aggregators",
     "testing",
     "records",
     "metrics",

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from equifl.checks import known
+from equifl.checks import integer, known
 from equifl.config import Config, make_selector
 from equifl.metrics import excludes_zero, interval, paired, round_bytes
 from equifl.paper.claims import Verdict, values_of
@@ -221,7 +221,7 @@ def bytes_up(config: Config, name: str, parameters: int) -> int:
     """What all clients send in a run where nobody drops out; where signals are stale, also to be heard once."""
     count = partial(
         round_bytes,
-        clients=config.clients,
+        clients=integer("clients", config.clients, least=1),
         parameters=parameters,
         needs=needs(make_selector(name, config.selectors[name])),
     )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl.checks import integer, integers, is_number, keywords, known, numbers, require, shaped
+from equifl.checks import integer, integers, is_number, keywords, known, require
 from equifl.extras import needed_by
 from equifl.signals import Bools, Ints
+from equifl.sim.arrays import Ids, Inputs, client_ids, examples, one_each, read_own, same_examples, same_kind
 from equifl.sim.download import SOURCES, Progress, get, locate
 
 
@@ -27,11 +26,12 @@ class Dataset:
     Args:
         name: what it is called.
         x_train: (n, channels, height, width) for images, (n, features) for tables. As `load` gives them, every
-            channel or feature has mean 0 and deviation 1 in the training split.
+            channel or feature has mean 0 and deviation 1 in the training split. Integers stay integers, to be looked
+            up in an embedding; uint8 are pixels, and become float32 as all else does.
         y_train: (n,) labels, 0 to classes - 1.
         x_test, y_test, owners_test: the same for the test split.
         classes: how many there are.
-        owners_train: (n,) whose each example is, where there are natural clients.
+        owners_train: (n,) whose each example is, integers or text, where there are natural clients.
 
     >>> digits = load("digits")
     >>> digits.x_train.shape, digits.x_test.shape, digits.classes
@@ -39,27 +39,29 @@ class Dataset:
     """
 
     name: str
-    x_train: NDArray[np.float32]
+    x_train: Inputs
     y_train: Ints
-    x_test: NDArray[np.float32]
+    x_test: Inputs
     y_test: Ints
     classes: int
-    owners_train: Ints | None = None
-    owners_test: Ints | None = None
+    owners_train: Ids | None = None
+    owners_test: Ids | None = None
 
     def __post_init__(self) -> None:
         integer("classes", self.classes, least=2)
         if (self.owners_train is None) != (self.owners_test is None):
             raise ValueError("owners_train, owners_test: only one is there; allowed: both or none")
         for split in ("train", "test"):
-            x = _examples(f"x_{split}", getattr(self, f"x_{split}"))
+            x = examples(f"x_{split}", getattr(self, f"x_{split}"))
             y = _labels(f"y_{split}", getattr(self, f"y_{split}"), len(x), self.classes)
             owners = getattr(self, f"owners_{split}")
             if owners is not None:
-                owners = shaped(f"owners_{split}", integers(f"owners_{split}", owners), (len(x),))
+                owners = client_ids(f"owners_{split}", owners, len(x))
             for field, array in (("x", x), ("y", y), ("owners", owners)):
                 object.__setattr__(self, f"{field}_{split}", array)
-        shaped("x_test", self.x_test, (len(self.x_test), *self.x_train.shape[1:]))
+        same_examples(self.x_train, self.x_test)
+        if self.owners_train is not None and self.owners_test is not None:
+            same_kind(self.owners_train, self.owners_test)
 
 
 @dataclass(frozen=True)
@@ -191,33 +193,19 @@ def _synthetic(
     return _standardised(_cut("synthetic", x, y, _every(5, owners), classes=classes, owners=owners))
 
 
-def _arrays(*, path: str | Path | None = None, standardise: bool = True) -> Dataset:
+def _arrays(*, path: str | Path | None = None, standardise: bool | None = None) -> Dataset:
     """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
     require("path", path, isinstance(path, str | Path) and Path(path).is_file(), "the path of an .npz file")
-    require("standardise", standardise, isinstance(standardise, bool), "True or False")
-    file = Path(str(path))
-    needed, owners = ("x_train", "y_train", "x_test", "y_test"), ("owners_train", "owners_test")
-    arrays = _read_npz(file)
-    known(file.name, arrays, needed + owners)
-    missing = [name for name in needed if name not in arrays]
-    if missing:
-        raise ValueError(f"{file.name}: {', '.join(missing)} missing; allowed: a file with {', '.join(needed)}")
-    for name in ("x_train", "x_test"):
-        if arrays[name].ndim == 3:  # images of one channel
-            arrays[name] = arrays[name][:, None]
-    labels = np.unique(integers("y_train", arrays["y_train"]))
-    if (labels != np.arange(len(labels))).any():
-        raise ValueError(f"y_train: {labels[:5].tolist()} are not allowed; allowed: 0 to C-1, all of them in use")
-    dataset = Dataset(file.stem, **arrays, classes=len(labels))
-    return _standardised(dataset) if standardise else dataset
-
-
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:  # closed even if numpy gives up
-            return dict(file)
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"path: {str(path)!r} is not an .npz file of numbers ({error})") from None
+    require("standardise", standardise, standardise is None or isinstance(standardise, bool), "True or False")
+    own = read_own(str(path))
+    if own.faults:
+        raise ValueError(own.faults[0])
+    dataset = Dataset(Path(str(path)).stem, **own.arrays, classes=len(own.class_names))
+    if dataset.x_train.dtype.kind == "f":
+        return dataset if standardise is False else _standardised(dataset)
+    why = "False, or leave it out: the examples are integers, which stay as they are; measurements are to be float32"
+    require("standardise", standardise, not standardise, why)
+    return dataset
 
 
 def _cut(
@@ -237,7 +225,7 @@ def _every(step: int, groups: Ints) -> Bools:
 
 def _standardised(dataset: Dataset) -> Dataset:
     """Mean 0 and deviation 1 in the training split; in place, as the arrays were made just now."""
-    train, test = (x.reshape(*x.shape[:2], -1) for x in (dataset.x_train, dataset.x_test))
+    train, test = (cast(NDArray[np.float32], x).reshape(*x.shape[:2], -1) for x in (dataset.x_train, dataset.x_test))
     mean = train.mean(axis=(0, 2), dtype=np.float64)[:, None]
     train -= mean
     test -= mean
@@ -249,20 +237,8 @@ def _standardised(dataset: Dataset) -> Dataset:
     return dataset
 
 
-def _examples(field: str, values: ArrayLike) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
-        x = np.ascontiguousarray(numbers(field, values, np.float32))
-    if x.ndim not in (2, 4) or x.size == 0:
-        allowed = "(n, features) or (n, channels, height, width), none of them 0"
-        raise ValueError(f"{field}: shape {x.shape} is not allowed; allowed: {allowed}")
-    with np.errstate(invalid="ignore"):
-        if not np.isfinite(x.sum(dtype=np.float64)):  # all of it is finite if and only if its sum is
-            raise ValueError(f"{field}: not all finite; allowed: finite numbers")
-    return x
-
-
 def _labels(field: str, values: ArrayLike, n: int, classes: int) -> Ints:
-    y = shaped(field, integers(field, values), (n,))
+    y = one_each(field, integers(field, values), n)
     wrong = np.unique(y[(y < 0) | (y >= classes)])
     if len(wrong):
         raise ValueError(f"{field}: {wrong[:5].tolist()} are not allowed; allowed: 0 to {classes - 1}")

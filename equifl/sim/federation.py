@@ -6,6 +6,7 @@ initial model, batches, availability and dropouts, so that selectors are compare
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -31,10 +32,12 @@ from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.lanes import Lane, LocalUpdates, Replies, pairs, require_finite, rows_of, stack
 from equifl.sim.memory import Memory, News
-from equifl.sim.models.zoo import make_module
-from equifl.sim.world import World
+from equifl.sim.models.zoo import examples_of, make_module
+from equifl.sim.world import World, remarks, resolved
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
+
+log = logging.getLogger(__name__)
 
 _AT_A_TIME = 2**24  # numbers of clients' weights and examples, where everyone is asked
 
@@ -47,19 +50,21 @@ class Federation:
     """
 
     def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str | None = None) -> None:
-        self.config = config
-        train = config.train
+        self.config = config = resolved(config, dataset)
+        train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
 
         def module() -> nn.Module:
-            return make_module(train.model, dataset.x_train.shape[1:], dataset.classes, train.model_options)
+            return make_module(train.model, shape, dataset.classes, train.model_options, examples)
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what a model can do is tried out: always with the same weights
-            self.model = StackedModel.of(module(), dataset.x_train.shape[1:])
+            self.model = StackedModel.of(module(), shape, examples)
         self.engine = choose_engine(self.model, dataset, device, engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.sgd = Sgd(**{name: getattr(train, name) for name in options}, tf32=bool(train.tf32))
         worlds = {seed: World.make(config, dataset, seed) for seed in config.seeds}
+        for remark in remarks(config, dataset, worlds.values()):
+            log.info(remark)
         self.lanes = [
             Lane(name, make_selector(name, options), world, self._new_store(world), [])
             for name, options in config.selectors.items()
@@ -79,9 +84,7 @@ class Federation:
         sketch = None if length is None else CountSketch(length=length, seed=world.seed)
         server = self.config.server
         catch_up = 1 if server.catch_up is None else server.catch_up
-        return SignalStore(
-            self.config.clients, sizes=world.sizes, catch_up=catch_up, guard=server.guard, sketch=sketch
-        )
+        return SignalStore(len(world.sizes), sizes=world.sizes, catch_up=catch_up, guard=server.guard, sketch=sketch)
 
     def play(self) -> list[dict[str, Any]]:
         """One round of every lane; a record of each.
@@ -205,8 +208,9 @@ class Federation:
         examples = max(int(lane.world.sizes.max()) for lane in self.lanes)
         batches = self.sgd.batch_size * (self.sgd.steps or (self.sgd.epochs or 1) * examples)
         step = max(1, _AT_A_TIME // (self.model.parameters + examples + batches))
-        for start in range(0, self.config.clients, step):
-            yield np.arange(start, min(start + step, self.config.clients))
+        clients = len(self.lanes[0].world.sizes)
+        for start in range(0, clients, step):
+            yield np.arange(start, min(start + step, clients))
 
     def _ask_everyone(self) -> Iterator[News]:
         """Fresh signals: every client's loss, and gradient where it is looked at, at its lane's current model."""
@@ -261,7 +265,7 @@ class Federation:
         return torch.cat(losses).mean()
 
     def _bytes(self, lane: Lane, asked: int, replied: int) -> dict[str, int]:
-        n, fresh = self.config.clients, self.config.signal == "gradient"
+        n, fresh = len(lane.world.sizes), self.config.signal == "gradient"
         count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=lane.needs, fresh=fresh)
         count = partial(count, sketch=self.config.sketch)
         down, up = count(cohort=asked, replied=replied)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from equifl.checks import integer, is_number, keywords, known, require
 from equifl.signals import Ints
+from equifl.sim.arrays import Ids
 from equifl.sim.data import Dataset
 
 _NOBODY = -1
 _LEAST = 10  # training examples that `sizes="lognormal"` leaves a client
+_STEPS = 10  # test examples with which an accuracy has steps of 10 points
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,8 @@ def split(kind: str, dataset: Dataset, clients: int, *, rng: np.random.Generator
         kind: one of `KINDS`. "classes": everybody has `classes_per_client` (3) classes, in equal shards of each.
             "dirichlet": the clients' shares of each class are drawn from Dirichlet(`alpha` = 0.5), nobody has
             fewer than `least` (10) examples. "shards": sorted by label, cut into equal shards, and
-            `shards_per_client` (2) dealt to everyone. "iid": equal parts at random. "natural": the data set's own.
+            `shards_per_client` (2) dealt to everyone. "iid": equal parts at random. "natural": the data set's own,
+            with `drop_incomplete` (False) without those who have no training or no test examples.
         dataset: what to cut.
         clients: how many.
         rng: decides who gets what.
@@ -155,15 +158,70 @@ def _iid(
     return _sized(train, dataset, clients, rng, sizes, size_sigma, least=_LEAST), test
 
 
-def _natural(dataset: Dataset, clients: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def _natural(
+    dataset: Dataset, clients: int, rng: np.random.Generator, *, drop_incomplete: bool = False
+) -> tuple[Ints, Ints]:
+    names = natural_clients(dataset, drop_incomplete=drop_incomplete)
+    allowed = f"{len(names)}, the natural clients of {dataset.name}; or leave clients out"
+    require("clients", clients, clients == len(names), allowed)
+    train, test = (_place(owners, names) for owners in (dataset.owners_train, dataset.owners_test))
+    return train, test
+
+
+def natural_clients(dataset: Dataset, *, drop_incomplete: bool = False) -> Ids:
+    """The ids of a data set's own clients, in order: those with training and test examples, if not all have both."""
+    require("drop_incomplete", drop_incomplete, isinstance(drop_incomplete, bool), "True or False")
     if dataset.owners_train is None or dataset.owners_test is None:
         raise ValueError(f"partition: 'natural' is not allowed for {dataset.name}, which has no natural clients")
-    names, train = np.unique(dataset.owners_train, return_inverse=True)
-    require("clients", clients, clients == len(names), f"{len(names)}, the natural clients of {dataset.name}")
-    strangers = np.setxor1d(names, dataset.owners_test)
-    if len(strangers):
-        raise ValueError(f"owners: {strangers[:3].tolist()} are in one split only; allowed: everyone in both")
-    return train, np.searchsorted(names, dataset.owners_test)
+    incomplete = incomplete_clients(dataset.owners_train, dataset.owners_test)
+    complete: Ids = np.intersect1d(dataset.owners_train, dataset.owners_test)
+    if incomplete and not (drop_incomplete and len(complete)):
+        raise ValueError(incomplete)
+    return complete
+
+
+def incomplete_clients(owners_train: Ids, owners_test: Ids) -> str:
+    """Which clients are in one split only, and what to do, in words; "" if none is.
+
+    >>> incomplete_clients(np.array([1, 2, 2]), np.array([2, 1, 3]))
+    'owners: 1 of 3 clients is in one split only: 3; allowed: everyone in both, or drop_incomplete = true, which
+    leaves such clients out'
+    """
+    train, test = np.unique(owners_train), np.unique(owners_test)
+    alone, all_of_them = np.setxor1d(train, test), len(np.union1d(train, test))
+    if not len(alone):
+        return ""
+    are, more = "is" if len(alone) == 1 else "are", ", ..." if len(alone) > 3 else ""
+    named = ", ".join(map(repr, alone[:3].tolist())) + more
+    what = f"owners: {len(alone)} of {all_of_them} clients {are} in one split only: {named}; allowed: everyone in both"
+    if len(alone) == all_of_them:
+        return f"{what}, since each is trained and tested: divide the examples of each client"
+    return f"{what}, or drop_incomplete = true, which leaves such clients out"
+
+
+def few_tested(tests: Sequence[Ints]) -> str:
+    """How many clients have too few test examples to tell accuracies apart, in words; "" if none has.
+
+    Args:
+        tests: how many test examples each client has, for every seed.
+
+    >>> few_tested([np.array([9, 20, 30]), np.array([5, 5, 49])])
+    '1 to 2 of 3 clients have fewer than 10 test examples: each scores in steps of more than 10 points'
+    """
+    counts = sorted({int((sizes < _STEPS).sum()) for sizes in tests})
+    if not counts[-1]:
+        return ""
+    some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    have = "has" if some == "1" else "have"
+    steps = f"each scores in steps of more than {100 // _STEPS} points"
+    return f"{some} of {len(tests[0])} clients {have} fewer than {_STEPS} test examples: {steps}"
+
+
+def _place(owners: Ids | None, names: Ids) -> Ints:
+    """Where each owner is among the sorted names; nobody's if it is not there."""
+    assert owners is not None, "natural_clients refuses a data set without owners"
+    place = np.minimum(np.searchsorted(names, owners), len(names) - 1)
+    return np.where(names[place] == owners, place, _NOBODY)
 
 
 KINDS: dict[str, Callable[..., tuple[Ints, Ints]]] = {

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
@@ -125,6 +126,8 @@ def finished_rows(path: Path, config: Config) -> Rows | None:
     """The records of the run in a folder if it is finished; None if there is something left to play."""
     if not (path / CONFIG).is_file():
         return None
+    if config.clients is None:  # the data were counted when it began
+        config = replace(config, clients=RunFolder(path).config.get("clients"))
     with RunFolder.open(path, config.as_dict(), {}) as folder:
         rows = folder.rows()
         if not is_complete(rows, config):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    import torch
+    from torch import Tensor, nn
 
 from equifl.checks import require
 from equifl.config import Availability, Config
 from equifl.signals import Bools, Floats, Ints
-from equifl.sim.data import Dataset, options_of
+from equifl.sim import data, partition
+from equifl.sim.data import Dataset
 from equifl.sim.engines.torch.engine import Sgd
-from equifl.sim.partition import Partition, split
+from equifl.sim.partition import Partition, few_tested, natural_clients, split
 
 STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples")
 
@@ -35,13 +40,14 @@ class World:
     def make(cls, config: Config, dataset: Dataset, seed: int) -> World:
         """Divide the data as the configuration says."""
         rng = np.random.default_rng([seed, STREAMS.index("partition")])
+        clients, options = number_of_clients(config, dataset), partition_options(config)
         try:
-            partition = split(config.data.partition, dataset, config.clients, rng=rng, **partition_options(config))
+            parts = split(config.data.partition, dataset, clients, rng=rng, **options)
         except ValueError as error:
             raise ValueError(f"data: {error}") from None
-        sizes = np.array([len(ids) for ids in partition.train], np.float64)
-        trace = None if config.availability.trace is None else read_trace(config.availability.trace, config.clients)
-        return cls(seed, partition, sizes, config.availability, trace, config.signal_examples)
+        sizes = np.array([len(ids) for ids in parts.train], np.float64)
+        trace = None if config.availability.trace is None else read_trace(config.availability.trace, clients)
+        return cls(seed, parts, sizes, config.availability, trace, config.signal_examples)
 
     def stream(self, name: str, *numbers: int) -> np.random.Generator:
         """The generator for one purpose, and one round or client; rounds count from -1."""
@@ -78,17 +84,56 @@ class World:
         return self.stream("dropout", round).random(len(self.sizes)) < self.availability.dropout
 
 
+def resolved(config: Config, dataset: Dataset) -> Config:
+    """The configuration with the number of clients, where that was left to the natural clients of the data set."""
+    return replace(config, clients=number_of_clients(config, dataset))
+
+
+def number_of_clients(config: Config, dataset: Dataset) -> int:
+    """As the configuration says, or as many as the data set has of its own."""
+    if config.clients is not None:
+        return config.clients
+    try:
+        return len(natural_clients(dataset, drop_incomplete=bool(config.data.drop_incomplete)))
+    except ValueError as error:
+        raise ValueError(f"data: {error}") from None
+
+
+def remarks(config: Config, dataset: Dataset, worlds: Iterable[World]) -> list[str]:
+    """What is worth knowing of a run's clients before it begins, a line each."""
+    lines = [few_tested([np.array([len(ids) for ids in world.partition.test]) for world in worlds])]
+    if config.data.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
+        ids = np.union1d(dataset.owners_train, dataset.owners_test)
+        dropped = len(ids) - len(natural_clients(dataset, drop_incomplete=True))
+        if dropped:
+            lines.append(f"{dropped} of {len(ids)} clients dropped: no training or no test examples")
+    return [line for line in lines if line]
+
+
 def data_options(config: Config) -> dict[str, object]:
     """What the data section says about the data set itself, less what is for the partition."""
-    options = set(options_of(config.data.name))
-    given = {name: value for name, value in vars(config.data).items() if name in options and value is not None}
-    return given | ({"clients": config.clients} if "clients" in options else {})
+    return _divided(config)[0]
 
 
 def partition_options(config: Config) -> dict[str, object]:
     """What the data section says about the partition: all that is not for the data set."""
-    own = {"name", "partition", *options_of(config.data.name)}
-    return {name: value for name, value in vars(config.data).items() if name not in own and value is not None}
+    return _divided(config)[1]
+
+
+def _divided(config: Config) -> tuple[dict[str, object], dict[str, object]]:
+    """The options of the data set and those of the partition; one that could be of both is refused."""
+    name, kind = config.data.name, config.data.partition
+    of_data, of_partition = data.options_of(name), partition.options_of(kind)
+    given = {key: value for key, value in vars(config.data).items() if value is not None}
+    for key, value in given.items():
+        if key in of_data and key in of_partition:
+            raise ValueError(
+                f"data.{key}: {value!r} could be meant for the data set {name!r} or for the partition {kind!r}; leave "
+                f"it out, and both take their defaults, or choose partition = 'natural' to give it to the data set"
+            )
+    own = {key: value for key, value in given.items() if key in of_data}
+    rest = {key: value for key, value in given.items() if key not in {"name", "partition", *of_data}}
+    return own | ({"clients": config.clients} if "clients" in of_data else {}), rest
 
 
 def read_trace(path: str, clients: int) -> Bools:

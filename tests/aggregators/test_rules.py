@@ -62,7 +62,7 @@ def test_where_nobody_has_a_loss_all_count_the_same(make: Callable[[Replies], Re
 
 
 def test_refuses_a_negative_power() -> None:
-    with pytest.raises(ValueError, match="q: -1.0 is not allowed; allowed: 0 or more"):
+    with pytest.raises(ValueError, match=r"q: -1.0 is not allowed; allowed: 0 or more"):
         ByLoss(q=-1.0)
 
 

@@ -71,3 +71,39 @@ class Standardised(Plain):
 
 def not_a_module() -> int:
     return 3
+
+
+class Tokens(nn.Module):
+    """The class of a few tokens, each of them looked up."""
+
+    def __init__(self, vocabulary: int = 12, length: int = 4, classes: int = 10, width: int = 8) -> None:
+        super().__init__()
+        self.look_up = nn.Embedding(vocabulary, width)
+        self.last = nn.Linear(length * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(torch.relu(self.look_up(x).flatten(1)))
+        return logits
+
+
+class TokensOfOthers(Tokens):
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        return logits - logits.mean(dim=0)
+
+
+class TokensAtRandom(Tokens):
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(super().forward(x), 0.5)
+
+
+class UpToHundred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(x.max()) > 100:
+            raise ValueError("too large")
+        logits: Tensor = self.last(x)
+        return logits

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from equifl.sim.engines.reference import Reference
 from equifl.sim.federation import Federation
 from equifl.sim.models.zoo import make_module
 from equifl.sim.run import cohorts_of
+from equifl.sim.world import data_options, partition_options, resolved
 from equifl.sketch import CountSketch
 
 N, K = 6, 2
@@ -351,6 +353,56 @@ def test_training_that_runs_away_is_stopped_and_says_whose_it_was(signal: str) -
 def test_a_partition_that_cannot_be_is_refused_by_its_section() -> None:
     with pytest.raises(ValueError, match="data: natural option: 'alpha' is not known"):
         make("data.alpha=0.5")
+
+
+def test_the_number_of_natural_clients_follows_from_the_data() -> None:
+    free = Config.load(None, ["data={name='digits',partition='natural'}", "per_round=2"])
+    assert free.clients is None
+    assert resolved(free, dataset()).clients == N
+    assert resolved(config(), dataset()) == config()
+    with pytest.raises(ValueError, match=r"per_round: 7 is not allowed; allowed: at most clients, which is 6"):
+        resolved(replace(free, per_round=7), dataset())
+    with pytest.raises(
+        ValueError, match=r"data: clients: 5 is not allowed; allowed: 6, the natural clients of made up"
+    ):
+        make("clients=5")
+
+
+def test_clients_with_few_test_examples_are_counted_once_for_all_seeds(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "equifl"):
+        make("seeds=[0,1,2]")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("6 of 6 clients have fewer than 10 test examples")
+
+
+def test_dropped_clients_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    alone = replace(dataset(), owners_test=np.arange(30) % 4)
+    chosen = config("clients=4", "data.drop_incomplete=true")
+    with caplog.at_level("INFO", "equifl"):
+        federation = Federation(chosen, alone, device="cpu")
+    assert "2 of 6 clients dropped: no training or no test examples" in caplog.messages
+    assert len(federation.lanes[0].world.sizes) == 4
+    with pytest.raises(ValueError, match="data: owners: 2 of 6 clients are in one split only: 4, 5;"):
+        Federation(config("clients=4"), alone, device="cpu")
+
+
+def test_an_option_that_data_and_partition_could_both_take_is_refused_before_data_are_loaded() -> None:
+    def options(text: str) -> tuple[dict[str, object], dict[str, object]]:
+        found = Config.load(None, [f"data={text}"])
+        return data_options(found), partition_options(found)
+
+    for ask in (data_options, partition_options):
+        with pytest.raises(
+            ValueError, match=r"^data.alpha: 0.1 could be meant for the data set 'synthetic' or for the"
+        ):
+            ask(Config.load(None, ["data={name='synthetic',partition='dirichlet',alpha=0.1}"]))
+    natural = options("{name='synthetic',partition='natural',alpha=0.1}")
+    assert natural == ({"alpha": 0.1, "clients": 30}, {})
+    assert options("{name='synthetic',partition='dirichlet',beta=0.1,least=3}") == (
+        {"beta": 0.1, "clients": 30},
+        {"least": 3},
+    )
+    assert options("{name='digits',partition='dirichlet',alpha=0.1}") == ({}, {"alpha": 0.1})
 
 
 class Greedy:

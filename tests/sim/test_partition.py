@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from equifl.signals import Ints
 from equifl.sim.data import Dataset, load
-from equifl.sim.partition import KINDS, Partition, options_of, split
+from equifl.sim.partition import KINDS, Partition, few_tested, natural_clients, options_of, split
 
 
 def made_up(y_train: Ints, y_test: Ints, **fields: Any) -> Dataset:
@@ -235,7 +235,8 @@ def test_lognormal_sizes_have_the_deviation_asked_for() -> None:
         ("iid", 2.0, {}, r"clients: 2.0 is not allowed"),
         ("classes", 10, {"class_per_client": 3}, r"classes option: 'class_per_client' .* 'classes_per_client'\?"),
         ("iid", 10, {"alpha": 3}, r"iid option: 'alpha' is not known; allowed: sizes, size_sigma"),
-        ("natural", 10, {"alpha": 3}, r"natural option: 'alpha' is not known; allowed: none"),
+        ("natural", 10, {"alpha": 3}, r"natural option: 'alpha' is not known; allowed: drop_incomplete"),
+        ("natural", 10, {"drop_incomplete": 1}, r"drop_incomplete: 1 is not allowed; allowed: True or False"),
         ("classes", 7, {}, r"clients: 7 is not allowed; allowed: a multiple of 10, so that 10 classes .* 3 a client"),
         ("classes", 7, {"classes_per_client": 4}, r"clients: 7 .* a multiple of 5"),
         ("classes", 10, {"classes_per_client": 11}, r"classes_per_client: 11 is not allowed; allowed: 1 to 10"),
@@ -272,11 +273,41 @@ def test_a_test_split_of_classes_that_nobody_trains_on_is_refused(kind: str) -> 
 def test_natural_refuses_another_number_of_clients_and_owners_of_one_split_only() -> None:
     y = np.array([0, 1, 0, 1])
     dataset = made_up(y, y, owners_train=np.array([7, 7, 8, 9]), owners_test=np.array([7, 8, 9, 9]))
-    with pytest.raises(ValueError, match="clients: 2 is not allowed; allowed: 3, the natural clients of made up"):
+    with pytest.raises(ValueError, match="clients: 2 is not allowed; allowed: 3, the natural clients of made up; or"):
         cut("natural", dataset, 2)
     dataset = made_up(y, y, owners_train=np.array([7, 7, 8, 9]), owners_test=np.array([7, 8, 8, 8]))
-    with pytest.raises(ValueError, match=r"owners: \[9\] are in one split only; allowed: everyone in both"):
+    with pytest.raises(ValueError, match=r"owners: 1 of 3 clients is in one split only: 9; .* drop_incomplete = true"):
         cut("natural", dataset, 3)
+
+
+@pytest.mark.parametrize("named", [np.array([3, 4, 5, 6]), np.array(["anna", "ben", "carl", "dora"])])
+def test_natural_clients_of_one_split_only_are_named_or_dropped(named: Any) -> None:
+    a, b, c, d = named
+    train, test = np.array([c, a, b, c, d]), np.array([b, c, a, c])
+    y = np.array([0, 1, 0, 1, 0])
+    dataset = made_up(y, y[:4], owners_train=train, owners_test=test)
+    with pytest.raises(ValueError, match=rf"owners: 1 of 4 clients is in one split only: {d.item()!r};"):
+        natural_clients(dataset)
+    assert natural_clients(dataset, drop_incomplete=True).tolist() == [a, b, c]
+    partition = cut("natural", dataset, 3, drop_incomplete=True)
+    assert [part.tolist() for part in partition.train] == [[1], [2], [0, 3]]
+    assert [part.tolist() for part in partition.test] == [[2], [0], [1, 3]]
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_natural_clients_none_of_whom_is_in_both_splits_are_refused(drop: bool) -> None:
+    y = np.array([0, 1, 0, 1])
+    dataset = made_up(y, y, owners_train=np.arange(4), owners_test=np.arange(4, 8))
+    with pytest.raises(
+        ValueError, match=r"8 of 8 clients are in one split only: 0, 1, 2, ...; .* divide the examples"
+    ):
+        natural_clients(dataset, drop_incomplete=drop)
+
+
+def test_few_test_examples_are_counted_over_seeds() -> None:
+    assert few_tested([np.array([10, 11])]) == ""
+    assert few_tested([np.array([9, 11])]).startswith("1 of 2 clients has fewer than 10 test examples: each scores in")
+    assert few_tested([np.array([9, 11]), np.array([3, 3])]).startswith("1 to 2 of 2 clients have fewer")
 
 
 def test_every_kind_says_its_options() -> None:
@@ -285,7 +316,7 @@ def test_every_kind_says_its_options() -> None:
         "dirichlet": ("alpha", "least"),
         "shards": ("shards_per_client",),
         "iid": ("sizes", "size_sigma"),
-        "natural": (),
+        "natural": ("drop_incomplete",),
     }
 
 

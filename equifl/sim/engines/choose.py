@@ -21,7 +21,7 @@ def choose_engine(model: StackedModel, dataset: Dataset, device: str, wanted: st
     """The engine `wanted`: "general", "fast", or "auto": the fast one if it can run this model here."""
     if wanted == "general" or (wanted == "auto" and device != "cpu"):
         return Engine(model, dataset, device)
-    obstacle = obstacle_to_fast(model, device)
+    obstacle = _obstacle_in_data(dataset) or obstacle_to_fast(model, device)
     if obstacle and wanted == "fast":
         raise ValueError(f"engine: the fast one cannot run this here: {obstacle}")
     if obstacle:
@@ -36,6 +36,10 @@ def obstacle_to_fast(model: StackedModel, device: str) -> str:
     if device != "cpu":
         return "it is for CPUs"
     return _obstacle_in_model(model) or _obstacle_in_machine()
+
+
+def _obstacle_in_data(dataset: Dataset) -> str:
+    return "the data are integers, and the fast engine takes float32" if dataset.x_train.dtype.kind == "i" else ""
 
 
 def _obstacle_in_model(model: StackedModel) -> str:

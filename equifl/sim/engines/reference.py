@@ -20,8 +20,9 @@ class Reference:
 
     def __init__(self, module: nn.Module, dataset: Dataset) -> None:
         self.module = module
-        dtype = next(module.parameters()).dtype
-        self.x_train, self.x_test = (torch.from_numpy(x).to(dtype) for x in (dataset.x_train, dataset.x_test))
+        self._dtype = next(module.parameters()).dtype
+        given = (torch.from_numpy(x) for x in (dataset.x_train, dataset.x_test))
+        self.x_train, self.x_test = (x.to(self._dtype) if x.is_floating_point() else x for x in given)
         self.y_train, self.y_test = torch.from_numpy(dataset.y_train), torch.from_numpy(dataset.y_test)
 
     def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> tuple[Tensor, float, int]:
@@ -54,7 +55,7 @@ class Reference:
         )
 
     def _load(self, weights: Tensor) -> None:
-        vector_to_parameters(weights.to(self.x_train.dtype, copy=True), self.module.parameters())
+        vector_to_parameters(weights.to(self._dtype, copy=True), self.module.parameters())
 
     @torch.no_grad()
     def correct(self, weights: Tensor) -> Bools:

@@ -9,14 +9,15 @@ from torch import nn
 
 from equifl.config import Config
 from equifl.records import RunFolder
+from equifl.sim.data import Dataset
 from equifl.sim.engines.choose import choose_engine, obstacle_to_fast
 from equifl.sim.engines.torch.engine import Engine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.federation import Federation
-from equifl.sim.models.zoo import Shape, lenet, make_module
+from equifl.sim.models.zoo import Shape, examples_of, lenet, make_module
 from equifl.sim.run import engine_for, load_data, made_with
 from tests.sim.engines.torch.test_engine import SHAPES, made_up
-from tests.sim.models_of_ours import Residual
+from tests.sim.models_of_ours import Residual, Tokens
 
 IMAGE = (1, 8, 8)
 
@@ -86,6 +87,16 @@ def test_what_is_not_for_the_fast_engine_runs_by_the_general_one_and_says_why(
     assert obstacle in engine.note
     with pytest.raises(ValueError, match=f"engine: the fast one cannot run this here: .*{obstacle}"):
         choose_engine(model, made_up(shape), "cpu", "fast")
+
+
+def test_integers_go_by_the_general_engine_and_are_refused_by_the_fast_one() -> None:
+    x, y = np.arange(48).reshape(12, 4) % 12, np.arange(12) % 10
+    dataset = Dataset("tokens", x, y, x, y, 10)
+    model = StackedModel.of(Tokens(), (4,), examples_of(dataset))
+    engine = choose_engine(model, dataset, "cpu", "auto")
+    assert (engine.name, engine.note) == ("general", "the data are integers, and the fast engine takes float32")
+    with pytest.raises(ValueError, match="engine: the fast one cannot run this here: the data are integers"):
+        choose_engine(model, dataset, "cpu", "fast")
 
 
 @pytest.mark.usefixtures("no_numba")

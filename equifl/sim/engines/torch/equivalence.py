@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from equifl.sim.models.zoo import Shape
 
+Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
+
 
 def difference(
-    module: nn.Module, forward: Callable[[Tensor, Tensor], Tensor], shape: Shape, *, exact: bool = False
+    module: nn.Module, forward: Forward, shape: Shape, examples: Tensor | None = None, *, exact: bool = False
 ) -> str:
     """What is wrong with `forward` as copies of a module, in words; "" if nothing is.
 
-    Values and slopes are compared, of some random examples and two sets of weights: a hook, `no_grad` or a function
-    with slopes of its own leaves no other trace. If exact it is in float64, where no rounding error sends a slope
-    elsewhere; else one at a ReLU's zero, which changes slopes by a thousandth, is forgiven.
+    Values and slopes are compared, of two sets of weights and some inputs: a hook, `no_grad` or a function with slopes
+    of its own leaves no other trace. The inputs are random numbers, and then real `examples`, an even number of them:
+    apart, because large numbers would hide what is wrong with small ones. Of integers only the real ones are taken. If
+    exact it is in float64, where no rounding error sends a slope elsewhere; else one at a ReLU's zero, which changes
+    slopes by a thousandth, is forgiven.
 
     >>> difference(nn.Linear(2, 1), lambda weights, inputs: inputs.sum(2, keepdim=True) * weights[:, :1, None], (2,))
     'gives other slopes'
     """
+    found = ""
+    if examples is None or examples.is_floating_point():
+        found = _difference(module, forward, lambda draw: torch.randn(2, 3, *shape, generator=draw), exact)
+    if examples is not None and not found:
+        found = _difference(module, forward, lambda _: examples.reshape(2, -1, *shape), exact)
+    return found
+
+
+def _difference(module: nn.Module, forward: Forward, drawn: Callable[[torch.Generator], Tensor], exact: bool) -> str:
     kind, of_values, of_slopes = (torch.float64, 1e-7, 1e-7) if exact else (torch.float32, 1e-3, 1e-2)
     draw = torch.Generator().manual_seed(0)
-    inputs = torch.randn(2, 3, *shape, generator=draw).to(kind)
+    inputs = drawn(draw)
+    inputs = inputs.to(kind) if inputs.is_floating_point() else inputs
     try:
         own = copy.deepcopy(module).cpu().to(kind)
         row = torch.cat([weight.detach().flatten() for weight in own.parameters()])

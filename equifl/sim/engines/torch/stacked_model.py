@@ -6,20 +6,17 @@ import copy
 import itertools
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from equifl.sim.engines.torch.equivalence import difference
+from equifl.sim.engines.torch.equivalence import Forward, difference
 from equifl.sim.models.tracing import chain_of, pair
 from equifl.sim.models.zoo import Shape
-
-Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), inputs (M, B, ...) -> logits (M, B, classes)
 
 
 @dataclass(frozen=True)
@@ -37,23 +34,24 @@ class StackedModel:
     layers: tuple[nn.Module, ...] = ()  # where that is all that the module is
 
     @classmethod
-    def of(cls, module: nn.Module, shape: Shape) -> StackedModel:
+    def of(cls, module: nn.Module, shape: Shape, examples: Tensor | None = None) -> StackedModel:
         """Layer by layer where every layer is one we know how to stack, else by `mapped`, if that does as it does.
 
         Args:
             module: the architecture; its own weights do not matter.
             shape: of one example.
+            examples: of the data, an even number, on which it is tried out too; see `difference`.
         """
         parameters = sum(p.numel() for p in module.parameters())
         layers = _pool_first(chain_of(module) or [])
         if layers and all(map(_stackable, layers)):
             forward = _layered(layers)
-            if not difference(module, forward, shape, exact=True):
+            if not difference(module, forward, shape, examples, exact=True):
                 return cls(forward, module, parameters, tuple(layers))
         why = ""
         for together in (None, False):
             forward = mapped(module, together=together)
-            why = difference(module, forward, shape)
+            why = difference(module, forward, shape, examples)
             if not why:
                 return cls(forward, module, parameters)
         raise ValueError(

@@ -15,16 +15,16 @@ from equifl.sim.data import Dataset
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import Engine, Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
-from equifl.sim.models.zoo import make_module
+from equifl.sim.models.zoo import examples_of, make_module
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}
-SHAPES |= {"tests.sim.models_of_ours:Residual": (1, 8, 8)}
+SHAPES |= {"tests.sim.models_of_ours:Residual": (1, 8, 8), "tests.sim.models_of_ours:Tokens": (4,)}
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def made_up(shape: tuple[int, ...], n: int = 90) -> Dataset:
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(n + 40, *shape)).astype(np.float32)
+    x = rng.integers(0, 12, (n + 40, 4)) if shape == (4,) else rng.normal(size=(n + 40, *shape)).astype(np.float32)
     y = rng.integers(0, 10, n + 40)
     return Dataset("made up", x[:n], y[:n], x[n:], y[n:], 10)
 
@@ -32,11 +32,12 @@ def made_up(shape: tuple[int, ...], n: int = 90) -> Dataset:
 def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[Engine, Reference, torch.Tensor]:
     """An engine, the reference in float64, and weights for seven models."""
     dataset = made_up(SHAPES[name])
+    some = examples_of(dataset)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        modules = [make_module(name.split()[0], SHAPES[name], 10, {}) for _ in range(7)]
+        modules = [make_module(name.split()[0], SHAPES[name], 10, {}, some) for _ in range(7)]
     weights = torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
-    engine = Engine(StackedModel.of(modules[0], SHAPES[name]), dataset, device, budget=budget)
+    engine = Engine(StackedModel.of(modules[0], SHAPES[name], some), dataset, device, budget=budget)
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), weights
 
 

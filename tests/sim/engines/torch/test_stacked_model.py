@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from equifl.sim.engines.choose import choose_engine
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import Sgd
+from equifl.sim.engines.torch.equivalence import difference
 from equifl.sim.engines.torch.stacked_model import StackedModel, _convolve_patches, _layered, mapped
 from equifl.sim.models.zoo import lenet, make_module
 from tests.sim.engines.torch.test_engine import made_up
@@ -119,6 +120,22 @@ def test_a_weight_that_is_made_of_others_is_made_for_each_copy() -> None:
 def test_the_old_weight_norm_which_cannot_be_copied_is_refused() -> None:
     with pytest.raises(ValueError, match=r"train.model: .* the model fails .*weight_norm"):
         StackedModel.of(nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))), (4,))
+
+
+def test_copies_are_compared_on_real_examples_too() -> None:
+    """A large number shows what small ones do not, and large ones hide nothing of the small."""
+    module, large = nn.Linear(4, 3), torch.full((6, 4), 1e4) + torch.arange(6.0)[:, None]
+
+    def clipped(weights: Tensor, inputs: Tensor, most: float = 100.0) -> Tensor:
+        return mapped(module)(weights, inputs.clamp(max=most))
+
+    def coarse(weights: Tensor, inputs: Tensor) -> Tensor:
+        return mapped(module)(weights, inputs.round())
+
+    assert difference(module, mapped(module), (4,), large) == ""
+    assert difference(module, clipped, (4,)) == ""
+    assert difference(module, clipped, (4,), large) != ""
+    assert difference(module, coarse, (4,), large) != ""
 
 
 class Rematerialised(nn.Module):
