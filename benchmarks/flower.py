@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drawing import fill_in
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -204,6 +205,21 @@ def child(*args: str) -> str:
     return done.stdout
 
 
+def summary(found: dict[str, Any]) -> str:
+    """For docs/performance.md."""
+    rows, peaks = found["rows"], found["peak_bytes"]
+    fair = [name for name in rows if name != "FedAvg"]
+    longer = " and ".join(f"{rows[name]['over_plain']:.1%} with {name}" for name in fair)
+    own = " and ".join(f"{1e3 * rows[name]['own_seconds']:.0f} ms" for name in fair)
+    memory = "; ".join(f"{name}: {peak / 2**20:.0f} MiB" for name, peak in peaks.items())
+    return (
+        f"A round of FedAvg alone takes {rows['FedAvg']['round_seconds']:.2f} s. "
+        f"FairSelection makes it longer by {longer};\n"
+        f"its own work is {own}, partly while clients still train. "
+        f"Peak memory of a server with {KNOWN:,} nodes\nand {PARAMETERS:,} parameters: {memory}."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a minute or two")
@@ -228,7 +244,9 @@ def main() -> None:
     result = {"command": "make bench-flower", "machine": machine, "rows": rows, "peak_bytes": peaks}
     if not options.quick:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"written to {options.out}")
+        page = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+        fill_in(page, {"flower": summary(result)})
+        print(f"written to {options.out} and docs/performance.md")
 
 
 if __name__ == "__main__":

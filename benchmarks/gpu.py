@@ -3,10 +3,10 @@
     python benchmarks/gpu.py [--out FILE]           # needs a GPU that PyTorch finds
 
 Beside them what the GPU reaches at best, measured in the same run: a copy of memory, and products of large matrices in
-float32 and in TF32. A lane trains ten models on batches of 32. Counted are the multiplications and additions of the
+float32 and in TF32. A run trains ten models on batches of 32. Counted are the multiplications and additions of the
 layers as they are written, whichever of them are left out because a pooling takes no notice of them. Of each the
-median of several repeats, after others that compile the kernels; a step also with `tf32`; at last, a whole run of one
-lane. Beside LeNets, a residual network of 64 channels, a module that is no chain of layers.
+median of several repeats, after others that compile the kernels; a step also with `tf32`; at last, a whole run
+by itself. Beside LeNets, a residual network of 64 channels, a module that is no chain of layers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def ceilings() -> dict[str, float]:
 
 
 def operations(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
-    """For one example: forward, and forward and backward. Nothing asks for the slopes of the first layer's input."""
+    """For one example: forward, and forward and backward. Nothing asks for the gradient of the first layer's input."""
     products: list[int] = []
 
     def count(layer: nn.Module, _: Any, out: torch.Tensor) -> None:
@@ -124,7 +124,7 @@ def measure(name: str) -> list[dict[str, Any]]:
         row["tf32_step_seconds"] = rough / STEPS
         rows.append(row)
         print(
-            f"{name:9} {lanes:4} lanes: a step {1e3 * train / STEPS:6.2f} ms, {row['train_tflops']:5.1f} TFLOP/s, "
+            f"{name:9} {lanes:4} runs: a step {1e3 * train / STEPS:6.2f} ms, {row['train_tflops']:5.1f} TFLOP/s, "
             f"with TF32 {1e3 * rough / STEPS:6.2f} ms; "
             f"losses {1e3 * losses:6.2f} ms, {row['losses_tflops']:5.1f} TFLOP/s; {row['peak_bytes'] / 2**30:.1f} GiB"
         )
@@ -132,7 +132,7 @@ def measure(name: str) -> list[dict[str, Any]]:
 
 
 def one_lane(selector: str) -> float:
-    """Seconds of 70 rounds of one lane, as in the paper's setting of MNIST, evaluated every ten."""
+    """Seconds of 70 rounds of one run, as in the paper's setting of MNIST, evaluated every ten."""
     shape = ["rounds=70", "clients=100", "per_round=10", "seeds=[0]", "evaluate_every=10", "data={partition='iid'}"]
     config = Config.load(None, [*shape, "train={steps=20, lr=0.005}", f"selectors={{{selector}={{}}}}"])
     federation = Federation(config, made_up(SHAPES["MNIST"]), device="cuda")
@@ -144,12 +144,10 @@ def one_lane(selector: str) -> float:
 
 
 def table(found: dict[str, Any]) -> str:
-    """For docs/performance.md."""
-    best = found["ceilings"]["product, float32, TFLOP/s"]
-    lines = [
-        "| | lanes | a step | TFLOP/s | of the product's | with TF32 | losses | TFLOP/s | of the product's | memory |",
-        10 * "|---" + "|",
-    ]
+    """For docs/performance.md, with what the device reaches at best and what a run by itself takes."""
+    copy, best, tf32 = found["ceilings"].values()
+    head = "model | runs | step | TFLOP/s | of peak | step with TF32 | losses | TFLOP/s | of peak | memory"
+    lines = [f"| {head} |", "|---|" + 9 * "---:|"]
     for row in found["rows"]:
         train, losses = row["train_tflops"], row["losses_tflops"]
         cells = [
@@ -162,6 +160,10 @@ def table(found: dict[str, Any]) -> str:
         ]
         cells += [f"{1e3 * row['losses_seconds']:.1f} ms", f"{losses:.1f}", f"{losses / best:.0%}"]
         lines.append("| " + " | ".join(map(str, [*cells, f"{row['peak_bytes'] / 2**30:.1f} GiB"])) + " |")
+    alone = ", ".join(f"{taken:.1f} s with `{name}`" for name, taken in found["one_lane_seconds"].items())
+    products = f"products of large matrices {best:.0f} TFLOP/s in float32 and {tf32:.0f} in TF32"
+    lines += ["", f"Peaks in the same run: copies of memory {copy:.1f} TB/s, {products}."]
+    lines += [f"70 rounds of one run of MNIST's shape by itself take {alone}."]
     return "\n".join(lines)
 
 
@@ -176,7 +178,7 @@ def main() -> None:
     print(", ".join(f"{name} {value:.1f}" for name, value in found["ceilings"].items()))
     found["rows"] = [row for name in SHAPES for row in measure(name)]
     found["one_lane_seconds"] = {name: one_lane(name) for name in ("uniform", "rota", "subtrunc")}
-    print("70 rounds of one lane:", ", ".join(f"{k} {v:.1f} s" for k, v in found["one_lane_seconds"].items()))
+    print("70 rounds of one run:", ", ".join(f"{k} {v:.1f} s" for k, v in found["one_lane_seconds"].items()))
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     fill_in(Path(__file__).parents[1] / "docs" / "performance.md", {"gpu": table(found)})
     print(f"written to {options.out}")

@@ -1,14 +1,14 @@
-"""How the cost of a round grows: rounds a second against the cohort, the clients, the local steps and the lanes.
+"""How the cost of a round grows: rounds per second against cohort, clients, local steps and simultaneous runs.
 
     make bench-growth                       # or: python benchmarks/growth.py [--quick] [--only AXIS ...]
 
-From 100 clients, 10 a round, 10 steps of batch 32 and one lane, one of these grows at a time: k, the cohort; N, the
-clients; E, the steps; lanes, seeds that run together. Lines: the fast engine and the general one, each with a selector
-that needs no signals, and the fast one with Rota, which needs updates. LeNet on made-up images: 28x28, 600 a client;
-where N grows 8x8, 32 a client, so that 100,000 clients fit into memory, and Rota gets sketches of 256 numbers. A point
-is the median of some rounds after the first. Beside each line the power of x with which its seconds a round grow
-over the last four points: 1 is a straight line. `--only` measures some axes again; the others stay as they are in the
-file. The figure and the table of docs/performance.md are written from it.
+From 100 clients, 10 a round, 10 steps of batch 32 and one run, one of these grows at a time: k, the cohort; N, the
+clients; E, the steps; lanes, seeds that run at the same time. Lines: the fast engine and the general one, each with a
+selector that needs no signals, and the fast one with Rota, which needs updates. LeNet on made-up images: 28x28, 600 a
+client; where N grows 8x8, 32 a client, so that 100,000 clients fit into memory, and Rota gets sketches of 256 numbers.
+A point is the median of some rounds after the first. Beside each line the exponent e with which its seconds a round
+grow as x^e over the last four points: 1 is a straight line. `--only` measures some axes again; the others stay as they
+are in the file. The figure and the table of docs/performance.md are written from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "E": (1, 2, 5, 10, 20, 50, 100),
     "lanes": (1, 2, 5, 10, 20, 50),
 }
-TITLES = {"k": "clients a round, k", "N": "clients, N", "E": "local steps, E", "lanes": "lanes"}
+TITLES = {"k": "clients a round, k", "N": "clients, N", "E": "local steps, E", "lanes": "runs at the same time"}
 Table = dict[str, dict[str, dict[float, float]]]  # axis, line, x: rounds a second
 
 
@@ -82,7 +82,7 @@ def measure(axes: list[str], quick: bool) -> Iterator[tuple[str, str, int, float
                 yield axis, line, value, 1 / seconds_a_round(axis, value, line, dataset)
 
 
-def power(points: dict[float, float]) -> float:
+def exponent(points: dict[float, float]) -> float:
     """Seconds a round grow as x to this: a straight line through the last four points, on logarithmic axes."""
     x, rate = np.log(sorted(points.items())[-4:]).T
     return -float(np.polyfit(x, rate, 1)[0])
@@ -97,24 +97,27 @@ def figure(found: Table) -> str:
         up = Axis.powers(math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates))))
         first, last = AXES[axis][0], AXES[axis][-1]
         across = Axis.powers(int(math.log10(first)), math.ceil(math.log10(last)), "10^{}" if last > 999 else "")
-        title = f"rounds a second against {TITLES[axis]}"
+        title = f"rounds per second against {TITLES[axis]}"
         panel = Panel(60 + 380 * (at % 2), title, across, up, top=300 * (at // 2))
         for line, points in lines.items():
             panel.line(points, colours[line])
         panels.append(panel)
-    return picture(panels, colours.items(), "Rounds a second against cohort, clients, local steps and lanes")
+    return picture(
+        panels, colours.items(), "Rounds per second against cohort, clients, local steps and simultaneous runs"
+    )
 
 
 def table(found: Table) -> str:
-    rows = []
+    """The ends of every line; the figure has what is between."""
+    head = " | ".join(f"{line}, rounds/s | exponent" for line in LINES)
+    rows = [f"| what grows | from - to | {head} |", "|---|---:|" + "---:|---:|" * len(LINES)]
     for axis, lines in found.items():
-        values = sorted(next(iter(lines.values())))
-        rows.append(f"| {TITLES[axis]} | {' | '.join(f'{v:,}' for v in values)} | power |")
-        rows.append("|---|" + "---:|" * (len(values) + 1))
-        for line, points in lines.items():
-            rows.append(f"| {line} | {' | '.join(f'{points[v]:.3g}' for v in values)} | {power(points):.2f} |")
-        rows.append("")
-    return "\n".join(rows).strip()
+        first, *_, last = sorted(lines["fast"])
+        cells = [TITLES[axis], f"{first:,} - {last:,}"]
+        for line in LINES:
+            cells += [f"{lines[line][first]:.3g} - {lines[line][last]:.3g}", f"{exponent(lines[line]):.2f}"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def read(file: Path) -> Table:

@@ -10,7 +10,7 @@ those for Euclidean facility location; the peers get the distances from scikit-l
 imports, a first call on a few clients (which compiles what is compiled), reading the input. Ours is timed
 through its front door, `DivFL().select(Signals(...), k)`, with all its checks. Printed: the median time,
 the peak of memory above what the process held before, the sum of distances to the nearest chosen
-client beside naive greedy's, and the ratio to the fastest peer.
+client beside naive greedy's, and the ratio to the fastest peer. The table of docs/performance.md is written from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drawing import fill_in
 
+ROOT = Path(__file__).resolve().parent.parent
 OURS = ["equifl", "equifl streaming"]
 PEERS = ["apricot lazy", "apricot two-stage", "submodlib", "kmedoids"]
 SLOW = {("kmedoids", 10_000, 100)}  # a minute each: once is enough
@@ -181,6 +183,25 @@ def show(rows: list[dict[str, Any]], naive: float) -> None:
         )
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """For docs/performance.md: ours beside the fastest peer in each setting."""
+    head = "clients | given | k | equifl | its memory | fastest of the others | its memory | speed-up"
+    lines = [f"| {head} |", "|---:|---|---:|---:|---:|---|---:|---:|"]
+    for mine in (row for row in rows if row["name"] == "equifl"):
+        setting = {key: mine[key] for key in ("n", "given", "k")}
+        others = [r for r in rows if r["name"] in PEERS and "seconds" in r and r.items() >= setting.items()]
+        if not others:
+            continue
+        best = min(others, key=lambda row: row["seconds"])
+        given = {"matrix": "distances", "vectors": "vectors of length 512"}[mine["given"]]
+        lines.append(
+            f"| {mine['n']:,} | {given} | {mine['k']} | {mine['seconds']:.3f} s | {mine['bytes'] / 2**20:.0f} MiB "
+            f"| {best['seconds']:.3f} s ({best['name']}) | {best['bytes'] / 2**20:.0f} MiB "
+            f"| {mine['times_faster_than_fastest_peer']:.1f} x |"
+        )
+    return "\n".join(lines)
+
+
 def versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in ("equifl", "numpy", "apricot-select", "submodlib-py", "kmedoids", "scikit-learn", "numba"):
@@ -193,7 +214,7 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="N = 1,000 only")
+    parser.add_argument("--quick", action="store_true", help="N = 1,000 only; printed only")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "selection.json")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
@@ -212,11 +233,14 @@ def main() -> None:
                     names = [name for name in OURS + PEERS if given == "vectors" or name != "equifl streaming"]
                     rows += (new := measure(names, given, n, k, options.repeats, Path(folder)))
                     show(new, naive[k])
+    if options.quick:
+        return
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     result = {"command": "make bench-selection", "versions": versions(), "machine": machine, "rows": rows}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"\nwritten to {options.out}")
+    fill_in(ROOT / "docs" / "performance.md", {"selection": table(rows)})
+    print(f"\nwritten to {options.out} and docs/performance.md")
 
 
 if __name__ == "__main__":

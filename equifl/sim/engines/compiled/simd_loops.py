@@ -1,7 +1,7 @@
 """Sixteen samples in every instruction: the loops of the fast engine that matter, in LLVM's own language.
 
 Left to itself, with plain loops over the sixteen, LLVM does not keep sums in registers, which is most of the speed
-(`docs/performance.md`). So each loop is written here and put into the functions of `kernels` by numba. As
+(`benchmarks/NOTES.md`). So each loop is written here and put into the functions of `kernels` by numba. As
 many sums as there is room for: AVX2 has 16 registers, and AVX-512 has 32 of twice the length.
 
 Every loop takes four arrays, of which the first holds tables of offsets, and a tuple of integers: where to begin in
