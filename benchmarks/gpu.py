@@ -26,11 +26,11 @@ from drawing import fill_in
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from equifl.config import Config
-from equifl.sim.data import Dataset
+from equifl.experiment.config import Config
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.engines.torch.engine import Engine, Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
-from equifl.sim.federation import Federation
+from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
 
 SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32), "residual": (3, 32, 32)}

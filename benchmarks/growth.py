@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from drawing import COLOURS, Axis, Panel, fill_in, picture
 
-from equifl.config import Config
-from equifl.sim.data import Dataset
-from equifl.sim.federation import Federation
+from equifl.experiment.config import Config
+from equifl.sim.data.datasets import Dataset
+from equifl.sim.loop.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = {

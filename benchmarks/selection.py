@@ -150,7 +150,7 @@ def measure(names: list[str], given: str, n: int, k: int, repeats: int, folder: 
 def inputs(n: int, folder: Path, ks: list[int]) -> dict[int, float]:
     """Writes vectors and distances; the sum of distances that naive greedy reaches for each k."""
     from equifl import Signals
-    from equifl.distances import UpdateDistances
+    from equifl._numerics.distances import UpdateDistances
     from equifl.maximizers import greedy
     from equifl.objectives import FacilityLocation
 

@@ -21,11 +21,11 @@ import numpy as np
 from drawing import fill_in
 
 from equifl import Signals, SubTrunc
-from equifl.distances import Distances
-from equifl.paper.headline import NAMES
+from equifl._numerics.distances import Distances
 from equifl.paper.tables import DATA, LAMBDAS, TABLE_1_LAMBDA, configuration
 from equifl.selectors.explanation import explanation
 from equifl.signals import Ints
+from tools.headline import NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "truncation.json"
@@ -62,7 +62,7 @@ def changed(cohort: Ints, other: Ints) -> float:
 
 def measured(data: str, data_dir: Path | None, seeds: range = SEEDS, rounds: int | None = None) -> dict[str, Any]:
     """All rounds of one data set in a few numbers."""
-    from equifl.sim.federation import Federation  # torch, which who only looks at the tables need not have
+    from equifl.sim.loop.federation import Federation  # torch, which who only looks at the tables need not have
     from equifl.sim.run import load_data
 
     lam = TABLE_1_LAMBDA[data]

@@ -8,7 +8,7 @@ from equifl.extras import MissingExtraError
 def main() -> None:
     """Run the command line; where a package that it needs is missing, say so in one line and exit with 2."""
     try:
-        from equifl.cli import main as command_line
+        from equifl.cli.main import main as command_line
     except MissingExtraError as error:
         print(f"equifl: {error}", file=sys.stderr)
         sys.exit(2)

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from equifl.checks import generator, integer, integers
+from equifl._numerics.checks import generator, integer, integers
 from equifl.objectives import SetFunction, State
 from equifl.signals import Bools, Floats, Ints
 

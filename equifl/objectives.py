@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equifl.checks import numbers, require, require_each
-from equifl.distances import GIBIBYTE, Distances
+from equifl._numerics.checks import numbers, require, require_each
+from equifl._numerics.distances import GIBIBYTE, Distances
 from equifl.signals import Bools, Floats, Ints, Signals
 
 Scale: TypeAlias = Literal["absolute", "relative"]

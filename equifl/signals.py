@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl.checks import integer, integers, numbers, require_each, shaped
-from equifl.threads import on_all_cores, tiles
+from equifl._numerics.checks import integer, integers, numbers, require_each, shaped
+from equifl._numerics.threads import on_all_cores, tiles
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.int64]

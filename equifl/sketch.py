@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl.checks import integer, numbers, require
+from equifl._numerics.checks import integer, numbers, require
 from equifl.signals import Ints
 
 _BLOCK = 2**16  # positions hashed at a time: half a mebibyte of places

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl.checks import integer, integers, numbers, require, require_each, shaped
-from equifl.guard import believable
+from equifl._numerics.checks import integer, integers, numbers, require, require_each, shaped
+from equifl.outliers import believable
 from equifl.signals import (
     Bools,
     Floats,
@@ -43,7 +43,7 @@ class SignalStore:
         clients: how many; `grow` makes room for more.
         catch_up: turns that a client who was away, or joins, may be behind those who were there, 0 or more.
         sizes: (N,) training examples (default 1).
-        guard: whether losses and sizes out of a believable range are lowered before anyone uses them (`equifl.guard`).
+        guard: whether losses and sizes out of a believable range are lowered before anyone uses them (`outliers`).
         sketch: how the updates are sketched, if they are; others are refused by their length, and by their seed where
             it is said.
         dtype: in which updates are kept: float32, or float16, which has three digits and ends at 65,504.

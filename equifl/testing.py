@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.selectors.rules import Selector
+from equifl.selectors.base import Selector
 from equifl.signals import Ints, Signals
 
 
@@ -21,13 +21,13 @@ class SelectorContract:
 
     Attributes:
         random: whether the choice depends on `rng` when every client has been heard from.
-        strangers_first: whether clients never heard from go before all others, as is the rule. A
+        unknown_first: whether clients never heard from go before all others, as is the rule. A
             selector that looks at no signal has no reason to.
         draws: how many choices frequencies are judged by. Fewer are for a selector that is slow: less is seen.
     """
 
     random: ClassVar[bool] = False
-    strangers_first: ClassVar[bool] = True
+    unknown_first: ClassVar[bool] = True
     draws: ClassVar[int] = 400
 
     def make(self) -> Selector:
@@ -118,10 +118,10 @@ class SelectorContract:
         for chosen in few:
             self.check(chosen, signals, 6)
         self.check(many, signals, 15)
-        if self.strangers_first:
+        if self.unknown_first:
             rule = (
-                "select() must choose unknown clients first, in random order, since the contract says strangers_first "
-                "= True (equifl.selectors.rules.strangers_first does it); "
+                "select() must choose unknown clients first, in random order, since the contract says unknown_first "
+                "= True (equifl.selectors.unknown_first does it); "
             )
             for chosen in few:
                 known = chosen[~np.isin(chosen, strangers)].tolist()
@@ -170,7 +170,7 @@ class SelectorContract:
         expect(
             any("available" in message for message in messages),
             'select() must warn, with the word "available", if k is more than there are '
-            f"(equifl.selectors.rules.cohort_size does it); got the warnings {messages} for k = 20, where "
+            f"(equifl.selectors.cohort_size does it); got the warnings {messages} for k = 20, where "
             f"{len(available)} are available",
         )
 

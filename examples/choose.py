@@ -15,7 +15,7 @@ import numpy as np
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SignalStore, SubTrunc, Uniform, UnionFL
 from equifl.objectives import explain
-from equifl.selectors.rules import HasObjective
+from equifl.selectors.base import HasObjective
 from equifl.signals import Ints, Signals
 
 KINDS = "ABCD"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from equifl.sim.download import SOURCES
+from equifl.sim.data.download import SOURCES
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 

@@ -53,14 +53,14 @@ def test_numpy_is_enough_for_the_selectors(packages: Path) -> None:
         ("import equifl.cluster.sweep", "equifl.cluster needs ray, which is not installed; pip install 'equifl[clus"),
         ("from equifl.sim import run", "equifl.sim needs torch, which is not installed; pip install 'equifl[sim]'"),
         ("import equifl.report.page", "equifl.report needs jinja2, which is not installed; pip install 'equifl[repor"),
-        ("import equifl.cli", COMMAND),
+        ("import equifl.cli.main", COMMAND),
         (
-            "from equifl.sim.data import load; load('digits')",
+            "from equifl.sim.data.datasets import load; load('digits')",
             "the data set digits needs sklearn, which is not installed; pip install 'equifl[sim]'",
         ),
         (
-            "from equifl.metrics import interval; interval([1, 2])",
-            "equifl.metrics.interval needs scipy, which is not installed; pip install 'equifl[sim]'",
+            "from equifl.statistics import interval; interval([1, 2])",
+            "equifl.statistics.interval needs scipy, which is not installed; pip install 'equifl[sim]'",
         ),
     ],
 )

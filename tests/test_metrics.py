@@ -185,33 +185,6 @@ def test_round_bytes_by_hand(needs: set[str], fresh: bool, numbers: tuple[int, i
     assert metrics.round_bytes(**settings, replied=1) == (4 * down, 4 * (up - missing))
 
 
-def test_interval_by_hand() -> None:
-    # n = 2: s = sqrt 2, s / sqrt n = 1; the t quantile with 1 degree of freedom is tan(pi (p - 1/2))
-    assert metrics.interval([3.0, 5.0]) == pytest.approx((4, math.tan(math.pi * 0.475)))
-    # n = 3: s = 1; with 2 degrees of freedom it is (2p - 1) / sqrt(2 p (1 - p)), here for p = 0.9
-    quantile = 0.8 / math.sqrt(2 * 0.9 * 0.1)
-    assert metrics.interval([1, 2, 3], confidence=0.8) == pytest.approx((2, quantile / math.sqrt(3)))
-
-
-def test_interval_of_one_value_has_no_width() -> None:
-    mean, half_width = metrics.interval([3.0])
-    assert mean == 3
-    assert math.isnan(half_width)
-    assert not metrics.excludes_zero(mean, half_width)
-
-
-def test_paired_is_the_interval_of_the_differences() -> None:
-    # differences 1, 2, 3, though the values themselves spread over decades
-    assert metrics.paired([11, 102, 1003], [10, 100, 1000]) == metrics.interval([1, 2, 3])
-
-
-def test_excludes_zero_by_hand() -> None:
-    assert metrics.excludes_zero(-2.0, 1.9)  # -3.9 .. -0.1
-    assert not metrics.excludes_zero(-2.0, 2.0)  # 0 is on the edge
-    assert not metrics.excludes_zero(0.0, 0.0)
-    assert metrics.excludes_zero(0.1, 0.0)
-
-
 PER_CLIENT = [
     metrics.dissimilarity,
     metrics.std,
@@ -267,11 +240,6 @@ def test_refuses_wrong_counts(metric: Callable[[Any], Any], counts: Any, message
         (lambda: metrics.longest_wait([[-1]], clients=2), r"cohorts\[0\]: \[-1\]"),
         (lambda: metrics.longest_wait([[0.5]], clients=2), r"cohorts\[0\]: .* allowed: integers"),
         (lambda: metrics.longest_wait([], clients=0), r"clients: 0 is not allowed"),
-        (lambda: metrics.interval([]), r"values: shape \(0,\) .* at least one"),
-        (lambda: metrics.interval([1.0, NAN]), r"values: \[1.0, nan\] is not allowed; allowed: finite numbers"),
-        (lambda: metrics.interval([1.0, 2.0], confidence=95), r"confidence: 95 is not allowed"),
-        (lambda: metrics.paired([1.0, 2.0], [1.0]), r"baseline: shape \(1,\) is not allowed; allowed: \(2,\)"),
-        (lambda: metrics.paired([1.0], [np.inf]), r"baseline: \[inf\] is not allowed"),
         (lambda: metrics.round_bytes(clients=2, cohort=3, parameters=1), r"cohort: 3 is not allowed; .* at most 2"),
         (lambda: metrics.round_bytes(clients=2, cohort=1, parameters=1, replied=2), r"replied: 2 .* at most 1"),
         (lambda: metrics.round_bytes(clients=2, cohort=1, parameters=-1), r"parameters: -1 is not allowed"),

@@ -176,7 +176,7 @@ ARRAY = "select() must return a one-dimensional array of integers; got "
             lowest_available,
             {},
             "test_takes_everyone_and_warns_if_k_is_more_than_are_available",
-            'select() must warn, with the word "available", if k is more than there are (equifl.selectors.rules.',
+            'select() must warn, with the word "available", if k is more than there are (equifl.selectors.',
         ),
         (
             lambda s, k, rng: np.arange(min(k, s.n)),

@@ -10,9 +10,9 @@ import numpy as np
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
-from equifl.config import Config
-from equifl.sim.data import Dataset
-from equifl.sim.federation import Federation
+from equifl.experiment.config import Config
+from equifl.sim.data.datasets import Dataset
+from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
 from race.course import BATCH, CLIENTS, COHORT, EXAMPLES, JUDGED, RATE, Course, loss_of
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from equifl._numerics.checks import number
 from equifl.aggregators.base import Array, Replies, weighted_mean
-from equifl.checks import number
 
 
 @dataclass(frozen=True)

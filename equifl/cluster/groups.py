@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.config import Config, make_selector
-from equifl.selectors.rules import needs
+from equifl.experiment.config import Config, make_selector
+from equifl.selectors.base import needs
 from equifl.signals import Ints
 
 _OF_INFORMED = ("updates", "apart", "sketches")  # that the checkpoint has only of lanes that look at updates

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from equifl.checks import generator, integer, require
+from equifl._numerics.checks import generator, integer, require
+from equifl._numerics.distances import GIBIBYTE
 from equifl.cluster.expression import with_locations
 from equifl.cluster.population import Population, SpreadFacilityLocation
 from equifl.cluster.session import connect, resource
-from equifl.distances import GIBIBYTE
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation, SetFunction
+from equifl.selectors._common import check_call, maximise, unknown_first
+from equifl.selectors.base import HasObjective, Rng, Selector, needs, sample_of
 from equifl.selectors.rota import Rota
-from equifl.selectors.rules import HasObjective, Rng, Selector, check_call, maximise, needs, sample_of, strangers_first
 from equifl.signals import Ints, Signals
 
 _LEAST = 1024  # clients in a shard, if nobody says how many shards: for fewer, asking costs more than the answer
@@ -97,7 +98,7 @@ class ClusterSelector:
         def choose(candidates: Ints, seats: int) -> Ints:
             return self._greedi(function, signals, population, seats) if seats else candidates[:0]
 
-        return strangers_first(signals, k, known=function.known, rng=rng, choose=choose)
+        return unknown_first(signals, k, known=function.known, rng=rng, choose=choose)
 
     def _population(self, signals: Signals) -> Population:
         connect(self.address)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from equifl.centring import mean_and_reach
+from equifl._numerics.centring import mean_and_reach
+from equifl._numerics.distances import UpdateDistances
+from equifl._numerics.threads import tiles
 from equifl.cluster.expression import with_locations
-from equifl.distances import UpdateDistances
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation
-from equifl.selectors.rules import HasObjective
+from equifl.selectors.base import HasObjective
 from equifl.signals import Floats, Ints, Signals
-from equifl.threads import tiles
 
 _BLOCK_BYTES = 2**25  # of distances computed at a time
 

@@ -13,11 +13,11 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from equifl.cluster.groups import State, joined, lanes, part_of, split
 from equifl.cluster.session import connect, resource
-from equifl.config import Config
-from equifl.records import RunFolder
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import RunFolder
 from equifl.signals import Ints
-from equifl.sim.data import Dataset
-from equifl.sim.federation import Federation
+from equifl.sim.data.datasets import Dataset
+from equifl.sim.loop.federation import Federation
 from equifl.sim.run import CHECKPOINT_SECONDS, OnRound, cohorts_of, last_state, made_with, note, save_if_possible
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round

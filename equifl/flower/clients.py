@@ -25,7 +25,7 @@ from equifl.flower.replies import (
 )
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import nodes_of
-from equifl.guard import highest_believable
+from equifl.outliers import highest_believable
 from equifl.signals import Floats, Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -43,7 +43,7 @@ class Keys:
 
 
 class Clients:
-    """A roster, and a store that grows with it. With `guard`, a selector sees what is believable (`equifl.guard`)."""
+    """A roster, and a store that grows with it. With `guard`, a selector sees what is believable (`outliers`)."""
 
     def __init__(
         self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch, *, guard: bool = True

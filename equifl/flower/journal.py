@@ -16,8 +16,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from equifl import __version__
+from equifl.experiment.run_folder import FolderBusyError, RunFolder
 from equifl.flower.replies import decoded
-from equifl.records import FolderBusyError, RunFolder
 
 log = logging.getLogger("flwr")
 

@@ -14,9 +14,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from equifl.checks import integer, require
-from equifl.config import SELECTORS
-from equifl.distances import GIBIBYTE
+from equifl._numerics.checks import integer, require
+from equifl._numerics.distances import GIBIBYTE
+from equifl.experiment.config import SELECTORS
+from equifl.experiment.run_folder import CHECKPOINT
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.evenness import evenness
 from equifl.flower.journal import Journal, model_of_state, model_to_state, options_of
@@ -24,10 +25,9 @@ from equifl.flower.probe import Question, ask
 from equifl.flower.replies import bytes_of, first_of_each
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, TooFewNodes, chain, least_nodes, require_open
-from equifl.records import CHECKPOINT
 from equifl.selectors import Selector
+from equifl.selectors.base import needs
 from equifl.selectors.explanation import select_and_explain
-from equifl.selectors.rules import needs
 from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
@@ -64,7 +64,7 @@ class FairSelection(Strategy):
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
         resume: go on with the run in `folder`, if there is one, after its last finished round; `rounds_played` and
             `arrays` then say how far it is.
-        guard: whether losses, sizes and lengths of updates beyond belief are lowered (`equifl.guard`).
+        guard: whether losses, sizes and lengths of updates beyond belief are lowered (`equifl.outliers`).
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from equifl.checks import require
+from equifl._numerics.checks import require
 
 
 class TooFewNodes(Exception):  # noqa: N818

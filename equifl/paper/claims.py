@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from equifl.metrics import interval
 from equifl.paper.tables import LAMBDAS, TABLE_1_LAMBDA, WINDOWS, rows
 from equifl.signals import Floats
+from equifl.statistics import interval
 
 Values: TypeAlias = Callable[[str, str], Floats]  # (selector, measure) -> one value a seed, in the order of seeds
 

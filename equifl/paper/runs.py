@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from equifl.config import Config
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import RunFolder
 from equifl.paper.claims import Verdict, claims, judge, values_of
 from equifl.paper.tables import configuration, rows
-from equifl.records import RunFolder
 
 KEPT = ("accuracy", "dissimilarity", "std", "gap", "worst10", "best10", "jain", "local_loss", "global_loss")
 PROCESSES = 4  # on a GPU, where selection would otherwise wait for one core
@@ -135,7 +135,7 @@ def _play(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """One program: a run folder from start, or from where it was, to end."""
     from equifl.sim import run as simulation
-    from equifl.sim.federation import Federation
+    from equifl.sim.loop.federation import Federation
 
     finished = simulation.finished_rows(folder, config)
     if finished is not None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from equifl.checks import known
-from equifl.config import Config
+from equifl._numerics.checks import known
+from equifl.experiment.config import Config
 
 Figure: TypeAlias = tuple[float, float]  # mean and deviation, as printed
 

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.checks import integer, require
+from equifl._numerics.checks import integer, require
 
 LEAST_ROUNDS = 9  # from here on eta L E <= 1/3, which every lemma of the proof asks for
 

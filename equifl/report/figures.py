@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from equifl.experiment.table import display_name
 from equifl.report.numbers import Numbers, Ranked, Selector, Series
 from equifl.report.styles import STYLES, band, counts, figure, line, style, trace
-from equifl.report.table import display_name
 
 MOST_CELLS = 200_000  # of all maps together: a quarter of a megabyte, and all that a screen has room for
 MOST_POINTS = 3_000  # of all scatter plots together: a browser draws each of them as an element of its own

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.metrics import interval
-from equifl.report.table import Row
+from equifl.experiment.table import Row
+from equifl.statistics import interval
 
 Lanes = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
 

@@ -18,13 +18,13 @@ with needed_by("equifl.report"):
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
-from equifl.checks import require
-from equifl.records import RunFolder, replacing
+from equifl._numerics.checks import require
+from equifl.experiment.recipe import as_toml
+from equifl.experiment.run_folder import RunFolder, replacing
+from equifl.experiment.table import MEASURES, Measure, Table, display_name, listed, make_table
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers, whole_rounds
-from equifl.report.recipe import as_toml
 from equifl.report.styles import STYLES, style
-from equifl.report.table import MEASURES, Measure, Table, display_name, listed, make_table
 
 REPORT = "report.html"
 

@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from equifl.report.table import display_name
+from equifl.experiment.table import display_name
 
 # Okabe and Ito's colours, told apart by the colour-blind. Two of theirs vanish: black in the dark, yellow on white.
 # Grey and a dark red stand for them.

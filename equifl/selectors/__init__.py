@@ -1,11 +1,24 @@
-"""One method, one file."""
+"""Who trains next: one method, one file. For one's own: the protocol, and the rules that all share."""
 
+from equifl.selectors._common import cohort_size, maximise, unknown_first
+from equifl.selectors.base import HasObjective, Selector
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.power_of_choice import PowerOfChoice
 from equifl.selectors.rota import Rota
-from equifl.selectors.rules import Selector
 from equifl.selectors.subtrunc import SubTrunc
 from equifl.selectors.uniform import Uniform
 from equifl.selectors.unionfl import UnionFL
 
-__all__ = ["DivFL", "PowerOfChoice", "Rota", "Selector", "SubTrunc", "Uniform", "UnionFL"]
+__all__ = [
+    "DivFL",
+    "HasObjective",
+    "PowerOfChoice",
+    "Rota",
+    "Selector",
+    "SubTrunc",
+    "Uniform",
+    "UnionFL",
+    "cohort_size",
+    "maximise",
+    "unknown_first",
+]

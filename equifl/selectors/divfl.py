@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from equifl.distances import GIBIBYTE
+from equifl._numerics.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Scale, SetFunction
-from equifl.selectors.rules import MaximisesObjective, check_greedy
+from equifl.selectors._common import MaximisesObjective, check_greedy
 from equifl.signals import Signals
 
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.checks import generator, integer, require
-from equifl.selectors.rules import Rng, check_call, strangers_first
+from equifl._numerics.checks import generator, integer, require
+from equifl.selectors._common import check_call, unknown_first
+from equifl.selectors.base import Rng
 from equifl.signals import Ints, Signals
 
 
@@ -47,4 +48,4 @@ class PowerOfChoice:
             drawn = np.sort(candidates[np.argsort(arrivals)[:d]])
             return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:seats]]
 
-        return strangers_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose)
+        return unknown_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose)

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from equifl.checks import generator
-from equifl.distances import centred_products
-from equifl.selectors.rules import Rng, asked_again, cohort_size, must_wait, warn_if_deaf
+from equifl._numerics.checks import generator
+from equifl._numerics.distances import centred_products
+from equifl.selectors._common import asked_again, cohort_size, must_wait, warn_if_uninformed
+from equifl.selectors.base import Rng
 from equifl.signals import Floats, Ints, Signals
 
 _GROUPS = 32  # planned at a time: more make the group that is played hardly better
@@ -52,7 +53,7 @@ class Rota:
         """The same, for a caller who has the mean update of all known clients, or a `map` to plan elsewhere."""
         k, rng = cohort_size(signals, k), generator(rng)
         known = signals.knows_update
-        warn_if_deaf(signals, known)
+        warn_if_uninformed(signals, known)
         if k == 0:
             return np.zeros(0, np.int64)
         turns = signals.turns

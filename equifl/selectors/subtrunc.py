@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.checks import number, numbers, require, require_each, shaped
-from equifl.distances import GIBIBYTE
+from equifl._numerics.checks import number, numbers, require, require_each, shaped
+from equifl._numerics.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Modular, Scale, SetFunction, Truncated
-from equifl.selectors.rules import MaximisesObjective, check_greedy
+from equifl.selectors._common import MaximisesObjective, check_greedy
 from equifl.signals import Floats, Signals
 
 PHI: Mapping[str, Callable[[Floats], Floats]] = {"log1p": np.log1p, "identity": lambda losses: losses}

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.checks import generator
-from equifl.selectors.rules import Rng, cohort_size
+from equifl._numerics.checks import generator
+from equifl.selectors._common import cohort_size
+from equifl.selectors.base import Rng
 from equifl.signals import Ints, Signals
 
 

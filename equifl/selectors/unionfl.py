@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from equifl.checks import integer, number, require
+from equifl._numerics.checks import integer, number, require
 from equifl.objectives import Modular, SetFunction
+from equifl.selectors._common import MaximisesObjective, check_greedy
+from equifl.selectors.base import HasObjective, needs
 from equifl.selectors.divfl import DivFL
-from equifl.selectors.rules import HasObjective, MaximisesObjective, check_greedy, needs
 from equifl.signals import Bools, Signals
 
 

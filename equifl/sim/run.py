@@ -22,13 +22,13 @@ with needed_by("equifl.sim"):
     import torch
 
 from equifl import __version__
-from equifl.config import Config
-from equifl.records import CONFIG, ROUNDS, RunFolder
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
 from equifl.signals import Ints
-from equifl.sim.data import Dataset, load
-from equifl.sim.download import Progress
-from equifl.sim.federation import Federation
-from equifl.sim.world import data_options
+from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.data.download import Progress
+from equifl.sim.loop.environment import data_options
+from equifl.sim.loop.federation import Federation
 
 CHECKPOINT_SECONDS = 20.0
 GIT_SECONDS = 5.0  # what git may take to say which version this is; on a slow disk nobody waits longer

@@ -12,9 +12,9 @@ import ray
 
 from equifl.cluster import sweep
 from equifl.cluster.session import _loopback
-from equifl.config import Config
-from equifl.records import RunFolder
-from equifl.sim.data import Dataset
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import RunFolder
+from equifl.sim.data.datasets import Dataset
 from tests.cluster.test_sweep import CONFIG, DATA
 
 

@@ -15,7 +15,7 @@ from equifl.cluster import ClusterSelector
 from equifl.cluster.population import Population
 from equifl.cluster.session import worker
 from equifl.objectives import FacilityLocation, Modular, SetFunction
-from equifl.selectors.rules import HasObjective, Selector
+from equifl.selectors.base import HasObjective, Selector
 from equifl.signals import Floats, Ints
 from equifl.sketch import CountSketch
 from equifl.testing import SelectorContract, made_up_signals, reorder
@@ -46,7 +46,7 @@ class TestContractRota(SelectorContract):
 
 class TestContractUniform(SelectorContract):
     random = True
-    strangers_first = False
+    unknown_first = False
 
     def make(self) -> ClusterSelector:
         return ClusterSelector(Uniform(), shards=2)

@@ -12,14 +12,14 @@ import ray
 from click.testing import CliRunner
 from ray.exceptions import RayActorError
 
-from equifl.cli import main
+from equifl.cli.main import main
 from equifl.cluster import sweep
 from equifl.cluster.groups import joined, lanes, part_of, split
 from equifl.cluster.session import resource
 from equifl.cluster.sweep import Group, Sweep
-from equifl.config import Config
-from equifl.records import RunFolder
-from equifl.sim.federation import Federation
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import RunFolder
+from equifl.sim.loop.federation import Federation
 from equifl.sim.run import Here, load_data
 
 OVERRIDES = ["rounds=8", "clients=12", "per_round=3", "seeds=[0,1,5]", "evaluate_every=4", "train.steps=2"]

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed")
 
-from equifl.records import RunFolder
+from equifl.experiment.run_folder import RunFolder
 from tests.flower.certificates import make_key
 from tests.flower.deployment import Deployment
 from tests.flower.processes import kill, until

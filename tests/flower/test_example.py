@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed")
 
-from equifl.records import RunFolder
+from equifl.experiment.run_folder import RunFolder
 from tests.conftest import free_port
 from tests.flower.processes import Processes, listens, until
 

@@ -5,8 +5,8 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from equifl import Rota
+from equifl.experiment.run_folder import FolderBusyError, RunFolder
 from equifl.flower import FairSelection
-from equifl.records import FolderBusyError, RunFolder
 from tests.flower.pretend import PretendGrid, play
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")

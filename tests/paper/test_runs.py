@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from equifl.config import Config
-from equifl.paper import headline, runs
+from equifl.experiment.config import Config
+from equifl.paper import runs
 from equifl.paper.runs import Results, run_missing
 from equifl.paper.tables import DATA, configuration, six
-from equifl.sim.federation import Federation
+from equifl.sim.loop.federation import Federation
 from equifl.sim.run import load_data
+from tools import headline
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "results" / "paper"

@@ -1,6 +1,6 @@
 import pytest
 
-from equifl.config import Config
+from equifl.experiment.config import Config
 from equifl.paper.tables import DATA, SELECTORS, VARIANTS, configuration, rows, six, titles
 
 

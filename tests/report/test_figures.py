@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equifl.experiment.table import DISPLAY_NAMES, make_table
 from equifl.report.figures import MOST_POINTS, Drawing, draw
 from equifl.report.numbers import make_numbers
 from equifl.report.styles import BAND, style
-from equifl.report.table import DISPLAY_NAMES, make_table
 from tests.report.made_up import configuration, records
 
 LEGENDS = ("accuracy", "dissimilarity", "worst10", "plane", "clients", "counts", "terms", "bytes")

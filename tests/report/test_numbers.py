@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equifl.experiment.table import make_table
 from equifl.report.numbers import ClientPoint, Numbers, Point, make_numbers
-from equifl.report.table import make_table
 from tests.report.made_up import configuration, records
 
 CONFIG = {"rounds": 4, "clients": 3, "seeds": [5, 7], "selectors": {"rota": {}}, "data": {"partition": "classes"}}

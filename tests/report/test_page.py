@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equifl.records import RunFolder
+from equifl.experiment.run_folder import RunFolder
 from equifl.report.page import make_page, write_report
 from equifl.report.styles import style
 from tests.report.made_up import MADE_WITH, configuration, records

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equifl import Rota, Signals, SignalStore, Uniform
-from equifl.distances import centred_products
+from equifl._numerics.distances import centred_products
 from equifl.metrics import gini
 from equifl.selectors import rota
 from equifl.signals import Floats, Ints

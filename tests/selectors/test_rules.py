@@ -7,8 +7,8 @@ import pytest
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, Signals, SignalStore, SubTrunc, Uniform, UnionFL
 from equifl.objectives import SetFunction
+from equifl.selectors.base import needs, require_cohort
 from equifl.selectors.explanation import select_and_explain
-from equifl.selectors.rules import needs, require_cohort
 from equifl.signals import Ints
 from equifl.testing import made_up_signals
 

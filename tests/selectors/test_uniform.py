@@ -6,7 +6,7 @@ from equifl.testing import SelectorContract, made_up_signals
 
 class TestContract(SelectorContract):
     random = True
-    strangers_first = False
+    unknown_first = False
 
     def make(self) -> Uniform:
         return Uniform()

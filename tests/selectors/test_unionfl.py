@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from equifl import DivFL, Signals, SignalStore, SubTrunc, UnionFL
 from equifl.objectives import FacilityLocation
-from equifl.selectors.rules import needs
+from equifl.selectors.base import needs
 from equifl.testing import SelectorContract
 from tests.strategies import some_signals, subsets
 

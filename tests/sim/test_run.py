@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equifl.config import Config
-from equifl.records import CHECKPOINT, RunFolder
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import CHECKPOINT, RunFolder
 from equifl.report.page import make_page
 from equifl.sim import run as simulation
-from equifl.sim.federation import Federation
+from equifl.sim.loop.federation import Federation
 from equifl.sim.run import choose_device, finished_rows, load_data, made_with, revision, run
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def test_a_checkpoint_beside_complete_records_is_not_read_but_removed(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from equifl import records
+from equifl.experiment import run_folder as records
 from equifl.sim import run
 from tests.sim.test_run import CONFIG, play
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equifl.checks import require
-from equifl.sim.data import Dataset
+from equifl._numerics.checks import require
+from equifl.sim.data.datasets import Dataset
 
 Shape: TypeAlias = tuple[int, ...]
 

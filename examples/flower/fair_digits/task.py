@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from equifl.sim.data import load
+from equifl.sim.data.datasets import load
+from equifl.sim.data.partition import split
 from equifl.sim.models.zoo import lenet
-from equifl.sim.partition import split
 
 BATCH = 32
 torch.set_num_threads(1)  # a small net gains nothing by more, and clients that share a machine lose by them

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from equifl.config import Config
-from equifl.records import RunFolder
-from equifl.sim.data import Dataset
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import RunFolder
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.engines.choose import choose_engine, obstacle_to_fast
 from equifl.sim.engines.torch.engine import Engine
 from equifl.sim.engines.torch.stacked_model import StackedModel
-from equifl.sim.federation import Federation
+from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import Shape, examples_of, lenet, make_module
 from equifl.sim.run import engine_for, load_data, made_with
 from tests.sim.engines.torch.test_engine import SHAPES, made_up

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from equifl.sim.data import Dataset
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.models.zoo import examples_of, lenet, make_module
 
 

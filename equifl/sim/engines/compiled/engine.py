@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from equifl._numerics.threads import cores
 from equifl.signals import Bools, Ints
-from equifl.sim.data import Dataset
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.engines.compiled import client_work as client
 from equifl.sim.engines.compiled.network_plan import Network
 from equifl.sim.engines.torch.engine import Sgd, Trained
 from equifl.sim.engines.torch.stacked_model import StackedModel
-from equifl.threads import cores
 
 TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on all cores
 

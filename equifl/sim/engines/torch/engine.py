@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from equifl.checks import require
+from equifl._numerics.checks import require
+from equifl._numerics.threads import cores
 from equifl.signals import Bools, Ints
-from equifl.sim.data import Dataset
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.engines.cuda.recorded_step import RecordedStep, State, Step
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device
-from equifl.threads import cores
 
 Part = TypeVar("Part")
 

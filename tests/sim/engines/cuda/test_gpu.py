@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
-from equifl.config import Config
-from equifl.sim import apart, memory
-from equifl.sim.data import Dataset
+from equifl.experiment.config import Config
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.engines.cuda.recorded_step import RecordedStep
 from equifl.sim.engines.torch import stacked_model as stacked
 from equifl.sim.engines.torch.engine import Engine, Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_host
-from equifl.sim.federation import Federation
+from equifl.sim.loop import client_memory as memory
+from equifl.sim.loop import pairwise_distances as apart
+from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equifl.distances import UpdateDistances
+from equifl._numerics.distances import UpdateDistances
 from equifl.signals import Ints
-from equifl.sim import apart
-from equifl.sim.apart import distances, renew
-from equifl.sim.data import Dataset
+from equifl.sim.data.datasets import Dataset
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import Engine, Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.loop import pairwise_distances as apart
+from equifl.sim.loop.pairwise_distances import distances, renew
 from equifl.sim.models.zoo import examples_of, make_module
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}

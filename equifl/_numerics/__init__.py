@@ -1,0 +1,1 @@
+"""Private numerics: checks of arguments, threads, centring and distances. Nobody imports them from outside."""

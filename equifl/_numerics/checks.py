@@ -1,0 +1,148 @@
+"""Refusals: a ValueError that names the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
+from inspect import signature
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def require(field: str, value: object, ok: bool | np.bool_, allowed: str) -> None:
+    """Refuse one value.
+
+    >>> require("lam", -1.0, -1.0 >= 0, "0 or more")
+    Traceback (most recent call last):
+    ValueError: lam: -1.0 is not allowed; allowed: 0 or more
+    """
+    if not ok:
+        raise ValueError(f"{field}: {value!r} is not allowed; allowed: {allowed}")
+
+
+def require_each(
+    field: str,
+    values: NDArray[Any],
+    ok: NDArray[np.bool_],
+    allowed: str,
+    *,
+    ids: NDArray[Any] | None = None,
+) -> None:
+    """Refuse one value a client, naming the first clients at fault (`ids` if they are not 0, 1, ...)."""
+    if ok.all():
+        return
+    wrong = np.flatnonzero(~ok)
+    names = wrong if ids is None else ids[wrong]
+    shown = ", ".join(f"client {name} has {values[i]}" for name, i in zip(names[:3], wrong, strict=False))
+    more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    raise ValueError(f"{field}: {shown}{more}; allowed: {allowed}")
+
+
+def integer(field: str, value: object, *, least: int) -> int:
+    """The value as an int of at least `least`; 3.0 and True are not integers here."""
+    allowed = f"an integer of {least} or more"
+    require(field, value, not isinstance(value, bool | np.bool_), allowed)
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{field}: {value!r} is not allowed; allowed: {allowed}") from None
+    require(field, value, number >= least, allowed)
+    return number
+
+
+def numbers(field: str, values: ArrayLike, dtype: type | None = None) -> NDArray[Any]:
+    """The values as an array of numbers; float16, float32 and float64 stay what they are unless `dtype` says."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise ValueError("complex")
+        if dtype is not None:
+            return array.astype(dtype, copy=False)
+        return array if array.dtype.kind == "f" else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{field}: cannot be read as numbers ({error})") from None
+
+
+def integers(field: str, values: ArrayLike) -> NDArray[np.int64]:
+    """The values as int64; whole numbers in another type are taken, 1.5 and True are not."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        floats = numbers(field, values, np.float64) if array.dtype.kind == "f" else None
+        whole = floats is not None and bool(np.all(np.isfinite(floats) & (floats == np.round(floats))))
+        require(field, _shortly(array), whole, "integers")
+    return array.astype(np.int64, copy=False)
+
+
+def shaped(field: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array, if it has this shape."""
+    if array.shape != shape:
+        raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: {shape}")
+    return array
+
+
+def keywords(function: Callable[..., object]) -> tuple[str, ...]:
+    """The names that a function takes by keyword only."""
+    return tuple(p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
+
+
+def known(what: str, given: Collection[str], names: Collection[str]) -> None:
+    """Refuse a name that is not among `names`, and say which was probably meant.
+
+    >>> known("data set", ["minst"], ["digits", "mnist"])
+    Traceback (most recent call last):
+    ValueError: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist
+    """
+    for name in given:
+        if name not in names:
+            near = get_close_matches(str(name), names, n=1)
+            hint = f" did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{what}: {name!r} is not known;{hint} allowed: {', '.join(names) or 'none'}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it can be compared with numbers; True and "0.5" are none here."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def number(field: str, value: object, allowed: str, ok: Callable[[float], bool]) -> None:
+    """Refuse what is not a number, or not one that is allowed.
+
+    >>> number("lam", "0.5", "0 or more", lambda lam: lam >= 0)
+    Traceback (most recent call last):
+    ValueError: lam: '0.5' is not allowed; allowed: a number, 0 or more
+    """
+    require(field, value, is_number(value), f"a number, {allowed}")
+    require(field, value, ok(value), allowed)  # type: ignore[arg-type]
+
+
+def generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    """The generator itself, or a new one from a seed; None = a seed from the operating system.
+
+    >>> generator(0).integers(10) == np.random.default_rng(0).integers(10)
+    np.True_
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    seed = isinstance(rng, int | np.integer) and not isinstance(rng, bool)
+    require("rng", rng, rng is None or (seed and rng >= 0), "a numpy.random.Generator, a seed of 0 or more, or None")
+    return np.random.default_rng(rng)
+
+
+def vector(field: str, values: ArrayLike, allowed: str) -> NDArray[np.float64]:
+    """The values as float64, if they are a list of at least one."""
+    given = numbers(field, values, np.float64)
+    if given.ndim != 1 or not len(given):
+        raise ValueError(f"{field}: shape {given.shape} is not allowed; allowed: {allowed}")
+    return given
+
+
+def _shortly(values: NDArray[Any]) -> str:
+    """Enough of an array to recognise it, on one line."""
+    few = ", ".join(str(value) for value in values.ravel()[:3].tolist())
+    return f"[{few}, ...]" if values.size > 3 else f"[{few}]"

@@ -1,0 +1,1 @@
+"""An experiment on paper: its configuration, its folder, its tables."""

@@ -1,0 +1,357 @@
+"""What to run: dataclasses from TOML, unknown keys refused with a suggestion.
+
+The defaults are the experiment that `equifl run` does without a file: `configs/digits.toml` says the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from equifl import selectors
+from equifl._numerics.checks import require
+from equifl.selectors import Selector
+
+SELECTORS: Mapping[str, type] = {
+    "uniform": selectors.Uniform,
+    "power_of_choice": selectors.PowerOfChoice,
+    "divfl": selectors.DivFL,
+    "subtrunc": selectors.SubTrunc,
+    "unionfl": selectors.UnionFL,
+    "rota": selectors.Rota,
+}
+
+_SIX: Mapping[str, Mapping[str, Any]] = {
+    "uniform": {},
+    "power_of_choice": {},
+    "divfl": {"sample": 10},
+    "subtrunc": {"lam": 0.5, "b": 1.1, "sample": 10},
+    "unionfl": {"mu": 1.0, "window": 5, "sample": 10},
+    "rota": {},
+}
+
+_TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python a selector may be given anything
+
+# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
+_REPLACED: Mapping[str, tuple[str, ...]] = {
+    "data.partition": (
+        "classes_per_client",
+        "shards_per_client",
+        "alpha",
+        "least",
+        "sizes",
+        "size_sigma",
+        "drop_incomplete",
+    ),
+    "train.epochs": ("steps",),
+    "train.steps": ("epochs",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Which data, and how they are divided among the clients; None leaves it to the data set or the partition."""
+
+    name: str = "digits"
+    partition: str = "classes"
+    path: str | None = None
+    standardise: bool | None = None
+    classes_per_client: int | None = None
+    shards_per_client: int | None = None
+    alpha: float | None = None
+    beta: float | None = None
+    iid: bool | None = None
+    largest: int | None = None
+    least: int | None = None
+    sizes: str | None = None
+    size_sigma: float | None = None
+    drop_incomplete: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """What a client does in a round: `steps` batches, or `epochs` passes over its data.
+
+    `tf32`: whether a GPU may take tensor cores for its products, with three digits instead of seven; None = no.
+    """
+
+    model: str = "lenet"
+    model_options: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int = 32
+    lr: float = 0.05
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    tf32: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.epochs is None:
+            object.__setattr__(self, "steps", 10)
+        object.__setattr__(self, "tf32", self.tf32 or None)  # false is as good as not said, also to older folders
+        require("train.epochs", self.epochs, self.steps is None or self.epochs is None, "steps or epochs, not both")
+        for name in ("steps", "epochs", "batch_size"):
+            value = getattr(self, name)
+            require(f"train.{name}", value, value is None or value >= 1, "1 or more")
+        require("train.lr", self.lr, 0 < self.lr < math.inf, "above 0")
+        require("train.momentum", self.momentum, 0 <= self.momentum < 1, "from 0 to below 1")
+        require("train.weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """How the server makes a new model from the cohort's, and which one is evaluated.
+
+    `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
+    `average_last`: the mean of so many last global models is what is evaluated; 1 = the last one.
+    `catch_up`: turns that a client who was away may be behind the others when it is back; None = 1 (`SignalStore`).
+    `guard`: losses and sizes that nobody can believe are lowered before a selector sees them (`equifl.outliers`).
+    """
+
+    aggregate: Literal["mean", "size", "loss"] = "mean"
+    q: float = 1.0
+    lr: float = 1.0
+    average_last: int = 1
+    catch_up: int | None = None
+    guard: bool = False
+
+    def __post_init__(self) -> None:
+        require("server.q", self.q, 0 <= self.q < math.inf, "0 or more")
+        require("server.lr", self.lr, 0 < self.lr < math.inf, "above 0")
+        require("server.average_last", self.average_last, self.average_last >= 1, "1 or more")
+        require("server.catch_up", self.catch_up, self.catch_up is None or self.catch_up >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Who is there: each client with probability `online`, or as a `trace` file says; who then drops out.
+
+    The trace is a CSV file of 0 and 1, a line a round, a column a client; when it ends it starts again.
+    """
+
+    online: float = 1.0
+    trace: str | None = None
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        require("availability.online", self.online, 0 < self.online <= 1, "above 0, up to 1")
+        require("availability.dropout", self.dropout, 0 <= self.dropout < 1, "from 0 to below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One experiment: every selector with every seed.
+
+    `clients`: None = 30; with a natural partition as many as the data set has, unless it makes them (synthetic).
+    `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
+    `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
+    `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
+    `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
+    `memory_limit`: bytes that a run may take on a GPU, in which its lanes are then trained in parts; None = any.
+    `engine`: "fast" needs numba and a plain sequence of layers, "general" takes any model; "auto" sees what can run.
+
+    >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
+    0.5
+    """
+
+    rounds: int = 60
+    clients: int | None = None
+    per_round: int | tuple[int, ...] = 5
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    signal: Literal["update", "gradient"] = "update"
+    signal_examples: int | None = None
+    sketch: int | None = None
+    memory_limit: int | None = None
+    evaluate_every: int = 5
+    engine: Literal["auto", "general", "fast"] = "auto"
+    data: Data = field(default_factory=lambda: Data(classes_per_client=2))
+    train: Train = field(default_factory=Train)
+    server: Server = field(default_factory=Server)
+    availability: Availability = field(default_factory=Availability)
+    selectors: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: dict(v) for k, v in _SIX.items()})
+
+    def __post_init__(self) -> None:
+        if self.clients is None and (self.data.partition != "natural" or self.data.name == "synthetic"):
+            object.__setattr__(self, "clients", 30)
+        for name in ("rounds", "clients", "evaluate_every"):
+            require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
+        each = self.per_round if isinstance(self.per_round, tuple) else (self.per_round,)
+        require("per_round", self.per_round, len(each) > 0 and min(each) >= 1, "1 or more")
+        enough = self.clients is None or max(each) <= self.clients
+        require("per_round", self.per_round, enough, f"at most clients, which is {self.clients}")
+        seeds_ok = len(self.seeds) > 0 and len(set(self.seeds)) == len(self.seeds) and min(self.seeds) >= 0
+        require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
+        examples = self.signal_examples
+        require("signal_examples", examples, examples is None or examples >= 1, "1 or more")
+        require("sketch", self.sketch, self.sketch is None or self.sketch >= 1, "1 or more")
+        require("memory_limit", self.memory_limit, self.memory_limit is None or self.memory_limit >= 1, "1 or more")
+        require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
+        for name, options in self.selectors.items():
+            candidates = getattr(make_selector(name, options), "candidates", None)
+            enough = not isinstance(candidates, int) or candidates >= self.largest_cohort
+            allowed = f"at least per_round, which is {self.largest_cohort}"
+            require(f"selectors.{name}.candidates", candidates, enough, allowed)
+
+    def cohort_size(self, round: int) -> int:
+        """K_t: how many clients are selected in a round, counted from 0."""
+        return (
+            self.per_round if isinstance(self.per_round, int) else self.per_round[min(round, len(self.per_round) - 1)]
+        )
+
+    @property
+    def largest_cohort(self) -> int:
+        """The most clients that any round selects."""
+        return self.per_round if isinstance(self.per_round, int) else max(self.per_round)
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+        """From a TOML file, or the defaults, with `key=value` overrides: keys dotted, values as in TOML.
+
+        What a file leaves out is as in `Config()`; a word needs no quotes in an override.
+        """
+        untold: dict[str, Any] = {}
+        table = {"selectors": cls().selectors, "data": untold} | ({} if path is None else _read(path))
+        for override in overrides:
+            _override(table, override)
+        if table["data"] is untold and untold.get("partition", "classes") == "classes":
+            untold.setdefault("classes_per_client", 2)  # which no other partition takes
+        return _build(cls, table, "")
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Config:
+        """From a table as TOML gives it."""
+        return _build(cls, table, "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON holds them."""
+        return dataclasses.asdict(self) | {"seeds": list(self.seeds)}
+
+
+def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors") -> Selector:
+    """A selector from its section: by its name, or what `class` says: one of ours or "package.module:Name"."""
+    where = f"{path}.{name}"
+    require(where, options, isinstance(options, Mapping), "a table")
+    cls = _selector_class(name, options, where)
+    parameters = {key: value for key, value in options.items() if key != "class"}
+    if dataclasses.is_dataclass(cls):
+        _known(parameters, [f.name for f in dataclasses.fields(cls) if f.init], where)
+    if isinstance(parameters.get("inner"), Mapping):
+        parameters["inner"] = make_selector("inner", parameters["inner"], where)
+    if cls in SELECTORS.values():
+        hints = typing.get_type_hints(cls)
+        told = {key: value for key, value in parameters.items() if key != "inner" and type(value) in _TOML}
+        parameters |= {key: _typed(value, hints[key], f"{where}.{key}") for key, value in told.items()}
+    try:
+        selector = cls(**parameters)
+    except (TypeError, ValueError) as error:
+        field, colon, _ = str(error).partition(":")
+        raise ValueError(f"{where}{'.' if colon and field.isidentifier() else ': '}{error}") from None
+    require(
+        where, options.get("class", name), isinstance(selector, Selector), "a class with select(signals, k, *, rng)"
+    )
+    return typing.cast(Selector, selector)
+
+
+def _selector_class(name: str, options: Mapping[str, Any], where: str) -> Any:
+    kind = str(options.get("class", name))
+    if kind in SELECTORS:
+        return SELECTORS[kind]
+    if "class" in options:
+        where = f"{where}.class"
+    module, colon, attribute = kind.partition(":")
+    if not colon:
+        hint = _suggest(kind, SELECTORS)
+        raise ValueError(f'{where}: unknown selector{hint}; or say class = "package.module:Name"')
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {kind!r} cannot be found ({error})") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:  # not TOML, or not even text
+        raise ValueError(f"{path}: is not TOML ({error})") from None
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    require("--set", override, bool(equals and key.strip()), "key=value, for instance train.lr=0.1")
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    value = parsed["value"] if len(parsed) == 1 else text.strip()
+    *path, last = key.strip().split(".")
+    for part in path:
+        table = table.setdefault(part, {})
+        require("--set", override, isinstance(table, dict), f"a key that is a table where {part} stands")
+    table[last] = value
+    for other in _REPLACED.get(key.strip(), ()):
+        table.pop(other, None)
+
+
+def _build(cls: type, table: Mapping[str, Any], path: str) -> Any:
+    """An instance of a dataclass from a table, each value of the annotated type."""
+    hints = typing.get_type_hints(cls)
+    _known(table, hints, path)
+    values = {}
+    for name, value in table.items():
+        where = f"{path}.{name}" if path else name
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            require(where, value, isinstance(value, dict), "a table")
+            values[name] = _build(typing.cast(type, hint), value, where)
+        else:
+            values[name] = _typed(value, hint, where)
+    return cls(**values)
+
+
+def _typed(value: Any, hint: Any, where: str) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        origin = typing.get_origin(option)
+        if origin is Literal and value in typing.get_args(option):
+            return value
+        if origin is tuple and isinstance(value, list) and all(type(item) is int for item in value):
+            return tuple(value)
+        if origin is dict and isinstance(value, dict):
+            return value
+        if option is float and type(value) is int:
+            return float(value)
+        if origin is None and type(value) is option:
+            return value
+    allowed = " or ".join(filter(None, map(_kind, options)))
+    raise ValueError(f"{where}: {value!r} is not allowed; allowed: {allowed}")
+
+
+def _kind(hint: Any) -> str | None:
+    """What a file may say where a type is annotated, in words; None if it has no word for it."""
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    words = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+    return (words | {tuple: "a list of integers", dict: "a table"}).get(typing.get_origin(hint) or hint)
+
+
+def _known(given: Iterable[str], known: Iterable[str], path: str) -> None:
+    for key in given:
+        if key not in known:
+            where = f"{path}.{key}" if path else key
+            raise ValueError(f"{where}: unknown key{_suggest(key, known)}")
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else f"; known: {', '.join(known) or 'none'}"

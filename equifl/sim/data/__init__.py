@@ -1,0 +1,1 @@
+"""Data sets, where their files come from, and how they are divided among clients."""

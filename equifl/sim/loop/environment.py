@@ -1,0 +1,148 @@
+"""What a seed decides, whoever selects: the partition, the first model, batches, who is online, who drops out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    import torch
+    from torch import Tensor, nn
+
+from equifl._numerics.checks import require
+from equifl.experiment.config import Availability, Config
+from equifl.signals import Bools, Floats, Ints
+from equifl.sim.data import datasets as data
+from equifl.sim.data import partition
+from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
+from equifl.sim.engines.torch.engine import Sgd
+
+STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples")
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everything random that all selectors of one seed share. Every draw has a stream of its own, for each round."""
+
+    seed: int
+    partition: Partition
+    sizes: Floats
+    availability: Availability
+    trace: Bools | None
+    most_examples: int | None
+
+    @classmethod
+    def make(cls, config: Config, dataset: Dataset, seed: int) -> World:
+        """Divide the data as the configuration says."""
+        rng = np.random.default_rng([seed, STREAMS.index("partition")])
+        clients, options = number_of_clients(config, dataset), partition_options(config)
+        try:
+            parts = split(config.data.partition, dataset, clients, rng=rng, **options)
+        except ValueError as error:
+            raise ValueError(f"data: {error}") from None
+        sizes = np.array([len(ids) for ids in parts.train], np.float64)
+        trace = None if config.availability.trace is None else read_trace(config.availability.trace, clients)
+        return cls(seed, parts, sizes, config.availability, trace, config.signal_examples)
+
+    def stream(self, name: str, *numbers: int) -> np.random.Generator:
+        """The generator for one purpose, and one round or client; rounds count from -1."""
+        return np.random.default_rng([self.seed, STREAMS.index(name), *(number + 1 for number in numbers)])
+
+    def initial_weights(self, make: Callable[[], nn.Module]) -> Tensor:
+        """(d,) the weights of a new module, initialised as it does itself, with PyTorch's generator left as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(self.stream("init").integers(2**63)))
+            module = make()
+        return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+    def batches(self, sgd: Sgd, round: int, client: int) -> Ints:
+        """(steps, batch) positions in the training data, the same whoever selected the client."""
+        mine = self.partition.train[client]
+        order = sgd.batches(len(mine), self.stream("batches", round, client))
+        return np.where(order >= 0, mine[order], -1)
+
+    def signal_examples(self, client: int) -> Ints:
+        """The training examples from which a client tells its loss and gradient."""
+        mine = self.partition.train[client]
+        if self.most_examples is None or len(mine) <= self.most_examples:
+            return mine
+        return np.sort(self.stream("examples", client).choice(mine, self.most_examples, replace=False))
+
+    def available(self, round: int) -> Bools:
+        """(N,) who is online in a round."""
+        if self.trace is not None:
+            return self.trace[round % len(self.trace)]
+        return self.stream("available", round).random(len(self.sizes)) < self.availability.online
+
+    def drops_out(self, round: int) -> Bools:
+        """(N,) who would not answer in a round, if selected."""
+        return self.stream("dropout", round).random(len(self.sizes)) < self.availability.dropout
+
+
+def resolved(config: Config, dataset: Dataset) -> Config:
+    """The configuration with the number of clients, where that was left to the natural clients of the data set."""
+    return replace(config, clients=number_of_clients(config, dataset))
+
+
+def number_of_clients(config: Config, dataset: Dataset) -> int:
+    """As the configuration says, or as many as the data set has of its own."""
+    if config.clients is not None:
+        return config.clients
+    try:
+        return len(natural_clients(dataset, drop_incomplete=bool(config.data.drop_incomplete)))
+    except ValueError as error:
+        raise ValueError(f"data: {error}") from None
+
+
+def remarks(config: Config, dataset: Dataset, worlds: Iterable[World]) -> list[str]:
+    """What is worth knowing of a run's clients before it begins, a line each."""
+    lines = [few_tested([np.array([len(ids) for ids in world.partition.test]) for world in worlds])]
+    if config.data.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
+        ids = np.union1d(dataset.owners_train, dataset.owners_test)
+        dropped = len(ids) - len(natural_clients(dataset, drop_incomplete=True))
+        if dropped:
+            lines.append(f"{dropped} of {len(ids)} clients dropped: no training or no test examples")
+    return [line for line in lines if line]
+
+
+def data_options(config: Config) -> dict[str, object]:
+    """What the data section says about the data set itself, less what is for the partition."""
+    return _divided(config)[0]
+
+
+def partition_options(config: Config) -> dict[str, object]:
+    """What the data section says about the partition: all that is not for the data set."""
+    return _divided(config)[1]
+
+
+def _divided(config: Config) -> tuple[dict[str, object], dict[str, object]]:
+    """The options of the data set and those of the partition; one that could be of both is refused."""
+    name, kind = config.data.name, config.data.partition
+    of_data, of_partition = data.options_of(name), partition.options_of(kind)
+    given = {key: value for key, value in vars(config.data).items() if value is not None}
+    for key, value in given.items():
+        if key in of_data and key in of_partition:
+            raise ValueError(
+                f"data.{key}: {value!r} could be meant for the data set {name!r} or for the partition {kind!r}; leave "
+                f"it out, and both take their defaults, or choose partition = 'natural' to give it to the data set"
+            )
+    own = {key: value for key, value in given.items() if key in of_data}
+    rest = {key: value for key, value in given.items() if key not in {"name", "partition", *of_data}}
+    return own | ({"clients": config.clients} if "clients" in of_data else {}), rest
+
+
+def read_trace(path: str, clients: int) -> Bools:
+    """(rounds, N) from a CSV file of 0 and 1."""
+    try:
+        table = np.loadtxt(Path(path), delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"availability.trace: {path} cannot be read ({error})") from None
+    require("availability.trace", path, table.shape[1] == clients, f"{clients} columns, not {table.shape[1]}")
+    require("availability.trace", path, bool(np.isin(table, (0, 1)).all()), "0 and 1 only")
+    return table.astype(bool)

@@ -1,0 +1,112 @@
+"""How far apart the clients of many lanes are, where their updates are: `equifl._numerics.distances` for a stack.
+
+Centred first, then by the Gram matrix, and by direct difference where that has lost its digits. A round changes the
+updates of a cohort only, so distances are kept, and those of the cohort computed anew. How many have lost their
+digits only the device knows. So that nobody waits for that number, a fixed number of them is mended there, and who
+reads the distances is told of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equifl.signals import Ints
+from equifl.sim.engines.torch.transfers import to_device
+
+_LOST = 1e-3  # of the sum of two squares: what is less has lost its digits to rounding
+_AT_A_TIME = {"cpu": 2**20, "cuda": 2**26}  # numbers that are centred: in the caches, in little of the memory
+_DIRECT = 2**22  # numbers that are subtracted at a time
+
+
+@torch.no_grad()
+def distances(updates: Tensor) -> Tensor:
+    """(R, N, N) Euclidean distances between the rows of each of R matrices (R, N, d); rows of nan stay nan."""
+    lanes, clients, _ = updates.shape
+    found = torch.full((lanes, clients, clients), torch.nan, device=updates.device)
+    if lanes:
+        renew(found, updates, range(lanes), [np.arange(clients)] * lanes)
+    return found
+
+
+@torch.no_grad()
+def renew(apart: Tensor, updates: Tensor, lanes: Sequence[int], heard: Sequence[Ints], *, wait: bool = True) -> Tensor:
+    """Put into `apart` (R, N, N), in place, the distances of the clients that these lanes heard.
+
+    How many of them are left with too few digits, a number on the device: none, unless it must not `wait` for a GPU.
+    """
+    together = updates.is_cuda and len(lanes) == len(updates) and len({len(ids) for ids in heard}) == 1
+    if together:  # few large programs suit a GPU, and small ones the caches of a CPU
+        return _renew(apart, updates, to_device(np.stack(heard), updates.device), wait)
+    left = torch.zeros((), dtype=torch.int64, device=updates.device)
+    for lane, ids in zip(lanes, heard, strict=True):
+        one = slice(lane, lane + 1)
+        left += _renew(apart[one], updates[one], to_device(ids[None], updates.device), wait)
+    return left
+
+
+def _renew(apart: Tensor, updates: Tensor, who: Tensor, wait: bool) -> Tensor:
+    """For (R, k) clients, as many of each lane."""
+    (lanes, k), (_, n, d) = who.shape, updates.shape
+    mine = updates if k == n else updates.gather(1, who.unsqueeze(2).expand(-1, -1, d))
+    who = torch.arange(n, device=who.device).expand(lanes, n) if k == n else who
+    centre = mine.nanmean(dim=1, keepdim=True)
+    gram = torch.zeros(lanes, k, n, device=updates.device)
+    squares = torch.zeros(lanes, n, device=updates.device)
+    for part in _columns(updates):
+        centred = updates[:, :, part] - centre[:, :, part]
+        own = centred if k == n else mine[:, :, part] - centre[:, :, part]
+        gram += torch.bmm(own, centred.transpose(1, 2))
+        squares += centred.square().sum(dim=2)
+    own_column, own_columns = who.unsqueeze(2), who.unsqueeze(1).expand(-1, k, -1)
+    sums = squares.gather(1, who).unsqueeze(2) + squares.unsqueeze(1)
+    squared = (sums - 2 * gram).clamp_(min=0)
+    among = squared.gather(2, own_columns)
+    squared.scatter_(2, own_columns, torch.minimum(among, among.transpose(1, 2)))  # rounded the same both ways
+    squared.scatter_(2, own_column, 0 * squared.gather(2, own_column))  # to oneself 0, but nan stays nan
+    lost = (squared <= _LOST * sums).scatter_(2, own_column, False)
+    mend = _mend_all if wait or not updates.is_cuda else _mend_some
+    squared, left = mend(squared, lost, mine, updates)
+    found = torch.sqrt(squared)
+    apart.scatter_(1, who.unsqueeze(2).expand(-1, -1, n), found)
+    apart.scatter_(2, who.unsqueeze(1).expand(-1, n, -1), found.transpose(1, 2))
+    return left
+
+
+def _mend_all(squared: Tensor, lost: Tensor, mine: Tensor, updates: Tensor) -> tuple[Tensor, Tensor]:
+    """By direct difference where digits are lost, some at a time; and how many are left."""
+    places = torch.nonzero(lost.flatten())[:, 0]
+    for some in torch.split(places, _room(updates)):
+        squared.view(-1)[some] = _directly(squared, mine, updates, some)
+    return squared, places.new_zeros(())
+
+
+def _mend_some(squared: Tensor, lost: Tensor, mine: Tensor, updates: Tensor) -> tuple[Tensor, Tensor]:
+    """The first of them, as many as there is room for, with the same work if there are none."""
+    so_far = lost.flatten().cumsum(0)
+    first = torch.arange(1, _room(updates) + 1, device=lost.device)
+    places = torch.searchsorted(so_far, first)  # past the end where there is none
+    longer = torch.cat([squared.flatten(), squared.new_zeros(1)])
+    longer[places] = _directly(squared, mine, updates, places.clamp(max=lost.numel() - 1))
+    return longer[:-1].view_as(squared), (so_far[-1] - len(first)).clamp(min=0)
+
+
+def _room(updates: Tensor) -> int:
+    return max(1, _DIRECT // updates.shape[2])
+
+
+def _directly(squared: Tensor, mine: Tensor, updates: Tensor, places: Tensor) -> Tensor:
+    _, k, n = squared.shape
+    lane, row, other = places // (k * n), places // n % k, places % n
+    return (mine[lane, row] - updates[lane, other]).square().sum(dim=1)
+
+
+def _columns(updates: Tensor) -> Iterator[slice]:
+    """So many at a time."""
+    lanes, n, d = updates.shape
+    step = max(1, _AT_A_TIME[updates.device.type] // (lanes * n))
+    for start in range(0, d, step):
+        yield slice(start, start + step)

@@ -1,0 +1,56 @@
+"""How sure one can be: intervals over repetitions, and differences in pairs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from equifl._numerics.checks import numbers, require, vector
+from equifl.extras import needed_by
+
+
+def interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """Mean and half-width of its Student t interval: t_{(1 + confidence)/2, n - 1} * s / sqrt(n), over n repetitions.
+
+    s^2 = sum_i (x_i - mean)^2 / (n - 1). The half-width is nan for a single value. Needs scipy.
+
+    >>> mean, half_width = interval([1, 2, 3])
+    >>> mean, round(half_width, 4)
+    (2.0, 2.4841)
+    """
+    given = vector("values", values, "one value a repetition, at least one")
+    require("values", given.tolist(), np.isfinite(given).all(), "finite numbers")
+    require("confidence", confidence, 0 < confidence < 1, "above 0 and below 1")
+    n = len(given)
+    if n < 2:
+        return float(given.mean()), math.nan
+    with needed_by("equifl.statistics.interval"):
+        from scipy.special import stdtrit  # the quantile of scipy.stats.t, without a second of imports
+
+    return float(given.mean()), float(stdtrit(n - 1, (1 + confidence) / 2) * given.std(ddof=1) / math.sqrt(n))
+
+
+def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """`interval` of the differences x_i - y_i, for repetitions that share their seed. Needs scipy.
+
+    >>> mean, half_width = paired([11, 22, 33], [10, 20, 30])
+    >>> mean, round(half_width, 4)
+    (2.0, 2.4841)
+    """
+    here = numbers("values", values, np.float64)
+    there = numbers("baseline", baseline, np.float64)
+    if here.shape != there.shape:
+        raise ValueError(f"baseline: shape {there.shape} is not allowed; allowed: {here.shape}, that of values")
+    require("baseline", there.tolist(), np.isfinite(there).all(), "finite numbers")
+    return interval(here - there, confidence)
+
+
+def excludes_zero(mean: float, half_width: float) -> bool:
+    """Whether 0 lies outside mean +- half_width; an unknown half-width (nan) excludes nothing.
+
+    >>> excludes_zero(2.0, 1.9), excludes_zero(2.0, 2.1), excludes_zero(2.0, float("nan"))
+    (True, False, False)
+    """
+    return bool(abs(mean) > half_width)

@@ -1,0 +1,209 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equifl import Signals
+from equifl._numerics import centring, distances, threads
+from equifl._numerics.distances import Distances, UpdateDistances, centred_products
+from equifl.maximizers import greedy
+from equifl.objectives import FacilityLocation
+from equifl.signals import Floats
+
+
+def exact(updates: Floats) -> Floats:
+    wide = updates.astype(np.longdouble)
+    return np.sqrt(((wide[:, None] - wide) ** 2).sum(axis=2)).astype(np.float64)
+
+
+def drifted(rng: np.random.Generator, n: int = 40, d: int = 200, common: float = 1e4) -> Floats:
+    """Updates that share a large common part: where float32 Gram matrices break."""
+    return (common * rng.normal(size=d) + rng.normal(size=(n, d))).astype(np.float32)
+
+
+def test_a_large_common_part_does_not_matter() -> None:
+    updates = drifted(np.random.default_rng(0))
+    truth = exact(updates)
+    off_diagonal = ~np.eye(len(truth), dtype=bool)
+    error = np.abs(UpdateDistances(updates).matrix() - truth)[off_diagonal] / truth[off_diagonal]
+    assert error.max() < 3e-5
+    q = np.einsum("ij,ij->i", updates, updates)
+    raw = np.sqrt(np.maximum(q[:, None] + q - 2 * updates @ updates.T, 0))
+    assert (np.abs(raw - truth)[off_diagonal] / truth[off_diagonal]).max() > 1  # what this guards against
+
+
+def test_near_twins_are_told_apart() -> None:
+    rng = np.random.default_rng(1)
+    updates = rng.normal(size=(30, 50)).astype(np.float32)
+    updates[1] = updates[0] + np.float32(1e-4) * rng.normal(size=50).astype(np.float32)
+    updates[2] = updates[0]
+    found = UpdateDistances(updates).matrix()
+    assert found[0, 1] == pytest.approx(exact(updates)[0, 1], rel=1e-4)
+    assert found[0, 2] == 0
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([np.float16, np.float32, np.float64]), st.floats(-25, 25))
+def test_any_type_and_any_magnitude(seed: int, dtype: Any, exponent: float) -> None:
+    rng = np.random.default_rng(seed)
+    if dtype is np.float16:
+        exponent = exponent / 10  # it has five digits of exponent less
+    updates = (10.0**exponent * rng.normal(size=(7, 5))).astype(dtype)
+    np.testing.assert_allclose(UpdateDistances(updates).matrix(), exact(updates), rtol=1e-4)
+
+
+def test_rows_and_matrix_agree_and_the_matrix_is_symmetric() -> None:
+    updates = drifted(np.random.default_rng(2), n=600, d=20)
+    found = UpdateDistances(updates)
+    matrix = found.matrix(block=256)
+    assert (matrix == matrix.T).all()
+    assert (np.diagonal(matrix) == 0).all()
+    ids = np.array([5, 599, 0, 300])
+    np.testing.assert_allclose(found.rows(ids), matrix[ids], rtol=1e-4, atol=1e-5)
+
+
+def test_farthest_is_a_bound() -> None:
+    updates = drifted(np.random.default_rng(3))
+    found = UpdateDistances(updates)
+    assert (found.farthest() * (1 + 1e-6) >= found.matrix().max(axis=0)).all()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Counts the rows of distances computed, and the matrices made."""
+    counts = {"rows": 0, "matrix": 0, "largest block": 0}
+    rows, matrix = UpdateDistances.rows, UpdateDistances.matrix
+
+    def counting_rows(self: UpdateDistances, ids: Any) -> Any:
+        counts["rows"] += len(ids)
+        counts["largest block"] = max(counts["largest block"], 4 * len(ids) * len(self))
+        return rows(self, ids)
+
+    def counting_matrix(self: UpdateDistances) -> Any:
+        counts["matrix"] += 1
+        return matrix(self)
+
+    monkeypatch.setattr(UpdateDistances, "rows", counting_rows)
+    monkeypatch.setattr(UpdateDistances, "matrix", counting_matrix)
+    return counts
+
+
+def test_few_rows_never_make_the_matrix(counted: dict[str, int]) -> None:
+    G = FacilityLocation(Signals(updates=np.random.default_rng(0).normal(size=(400, 5))))
+    G.gains(G.init(), np.array([3, 5, 7]))
+    assert counted["matrix"] == 0
+    assert counted["rows"] == 3
+
+
+def test_many_rows_make_the_matrix_once(counted: dict[str, int]) -> None:
+    G = FacilityLocation(Signals(updates=np.random.default_rng(0).normal(size=(400, 5))))
+    G.gains(G.init(), np.arange(400))
+    G.gains(G.init(), np.arange(400))
+    assert counted["matrix"] == 1
+    assert counted["rows"] == 0
+
+
+def test_beyond_the_memory_limit_rows_are_streamed(counted: dict[str, int]) -> None:
+    updates = np.random.default_rng(0).normal(size=(400, 5))
+    limit = 4 * 400 * 32
+    G = FacilityLocation(Signals(updates=updates), memory_limit=limit)
+    streamed = G.gains(G.init(), np.arange(400))
+    assert counted["matrix"] == 0
+    assert counted["rows"] == 400
+    assert counted["largest block"] <= limit
+    kept = FacilityLocation(Signals(distances=exact(updates).astype(np.float32)))
+    offset = float(G.init().sum() - kept.init().sum())  # the bound on the largest distance, and the distance
+    np.testing.assert_allclose(streamed, kept.gains(kept.init(), np.arange(400)) + offset, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("magnitude", [1.0, 1e-3])
+def test_without_a_copy_and_in_chunks_distances_are_the_same(
+    dtype: Any, magnitude: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(centring, "_SHARE_BYTES", 4 * 20 * 100)
+    updates = (magnitude * np.random.default_rng(0).normal(size=(1300, 20))).astype(dtype)
+    updates[7] = updates[700]
+    ids = np.flatnonzero(np.random.default_rng(1).random(1300) < 0.9)
+    rows = np.array([0, 7, 650, len(ids) - 1])
+    whole = UpdateDistances(updates[ids]).rows(rows)
+    monkeypatch.setattr(distances, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(distances, "_CHUNK_CLIENTS", 500)
+    parts = UpdateDistances(updates, ids, copy_limit=0).rows(rows)
+    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-6 * magnitude)
+    np.testing.assert_allclose(parts, exact(updates[ids])[rows], rtol=1e-4, atol=1e-6 * magnitude)
+
+
+def test_what_is_foreseen_is_computed_once(counted: dict[str, int]) -> None:
+    signals = Signals(updates=np.random.default_rng(0).normal(size=(400, 5)))
+    steps = [np.array([9, 3]), np.array([3, 7]), np.array([1, 2])]
+    G, plain = FacilityLocation(signals), FacilityLocation(signals)
+    G.foresee(steps)
+    assert counted == {"rows": 5, "matrix": 0, "largest block": 4 * 400 * 5}
+    for step in steps:
+        G.foresee(iter([step]))  # kept already
+        np.testing.assert_allclose(G.gains(G.init(), step), plain.gains(plain.init(), step), rtol=1e-6)
+    G.update(G.init(), 7)
+    assert counted["rows"] == 5 + 6
+
+
+def test_no_more_is_foreseen_than_half_of_the_memory_limit_holds(counted: dict[str, int]) -> None:
+    signals = Signals(updates=np.random.default_rng(0).normal(size=(400, 5)))
+    G = FacilityLocation(signals, memory_limit=2 * 4 * 400 * 5)
+    steps = [np.array([9, 3]), np.array([4, 7]), np.array([1, 2])]
+    G.foresee(steps)
+    assert counted["rows"] == 4
+    G.foresee([np.arange(6)])  # not even one step
+    assert counted["rows"] == 4
+    G.gains(G.init(), np.arange(6))
+    assert counted["rows"] == 10
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    signals = Signals(distances=exact(np.random.default_rng(0).normal(size=(300, 4))))
+    G = FacilityLocation(signals)
+    alone = G.gains(G.init(), np.arange(300))
+    monkeypatch.setattr(threads, "_WORTH_THREADS", 1)
+    monkeypatch.setattr(threads, "_TILE_BYTES", 4096)
+    for cores in (2, 3, 7):
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+        assert G.gains(G.init(), np.arange(300)).tolist() == alone.tolist()
+
+
+def test_mean_distance() -> None:
+    updates = np.random.default_rng(0).normal(size=(50, 4))
+    assert Distances(Signals(updates=updates)).mean() == pytest.approx(exact(updates).mean(), rel=1e-5)
+    many = np.random.default_rng(0).normal(size=(3000, 4))
+    assert Distances(Signals(updates=many)).mean() == pytest.approx(exact(many).mean(), rel=0.01)
+
+
+def test_gram_from_updates_and_from_distances_agree() -> None:
+    rng = np.random.default_rng(0)
+    updates = rng.normal(size=(12, 4)) + 100
+    updates[3] = np.nan
+    ids = np.array([5, 0, 11])
+    centred = updates[ids] - np.nanmean(updates, axis=0)
+    expected = centred @ centred.T
+    np.testing.assert_allclose(centred_products(Signals(updates=updates))(ids, ids), expected, rtol=1e-6, atol=1e-6)
+    given_ones = Signals(distances=exact(updates))
+    np.testing.assert_allclose(centred_products(given_ones)(ids, ids), expected, rtol=1e-6, atol=1e-6)
+    some = centred_products(Signals(updates=updates))(ids, ids[:1])
+    np.testing.assert_allclose(some, expected[:, :1], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(centred_products(given_ones)(ids, ids[:1]), expected[:, :1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("magnitude", [1e31, 1e37, 1e-40, 1e-300])
+def test_magnitudes_that_float32_cannot_hold_are_refused(magnitude: float) -> None:
+    updates = magnitude * np.random.default_rng(0).normal(size=(9, 4))
+    with pytest.raises(ValueError, match=r"updates: differ by .*; allowed: by 1e-30 to 1e30"):
+        UpdateDistances(updates)
+
+
+def test_narrow_distances_are_added_up_in_wider_numbers() -> None:
+    updates = np.random.default_rng(0).normal(size=(60, 4))
+    wide = 1000 * exact(updates)
+    narrow = np.minimum(wide, wide.T).astype(np.float16)
+    chosen = [greedy(FacilityLocation(Signals(distances=d)), 5).tolist() for d in (narrow, narrow.astype(np.float64))]
+    assert chosen[0] == chosen[1]

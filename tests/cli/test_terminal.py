@@ -1,0 +1,368 @@
+import io
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from equifl.cli import terminal
+from equifl.cli.terminal import Downloads, Watch, draw_paper_table, draw_table, draw_verdicts, notes
+from equifl.experiment.config import SELECTORS, Config
+from equifl.experiment.table import DISPLAY_NAMES, MEASURES, Cell, Table, display_name, make_table
+from equifl.paper.runs import Results, verdicts
+from equifl.paper.tables import DATA, rows, six, titles
+from equifl.statistics import interval
+
+NAN = float("nan")
+RESULTS = Path(__file__).parents[2] / "results" / "paper"
+CONFIG = Config(rounds=40, seeds=(0, 1), selectors={"uniform": {}, "rota": {}})
+
+
+def drawn(table: Table, width: int = 80, **options: Any) -> list[str]:
+    return printed(draw_table(table, width), width, **options)
+
+
+def printed(drawing: Any, width: int, **options: Any) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), **options)
+    console.print(drawing)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def words(lines: list[str]) -> list[str]:
+    return [word for line in lines for word in line.split()]
+
+
+def figure(mean: float, half_width: float, digits: int = 2) -> str:
+    return f"{mean:.{digits}f}±{half_width:.{digits}f}"
+
+
+def table_of(cell: Cell, names: list[str], baseline: str | None = "uniform", seeds: int = 5) -> Table:
+    """The same cell everywhere, but for the baseline, which has no difference to itself."""
+    own = {name: replace(cell, difference=None) if name in (baseline, None) else cell for name in names}
+    return Table(60, seeds, baseline, {name: {m.title: found for m in MEASURES} for name, found in own.items()})
+
+
+def evaluated(selector: str, seed: int, accuracy: float, dissimilarity: float) -> dict[str, Any]:
+    return {"selector": selector, "seed": seed, "accuracy": accuracy, "dissimilarity": dissimilarity}
+
+
+USUAL = Cell(83.25, 2.5, (-1.25, 0.5), False)
+TWO_SEEDS = Cell(99.94, 118.25, (-99.94, 120.5), True)  # hardly anything known: as wide as it gets
+
+
+@pytest.mark.parametrize(
+    ("points", "loss", "gini"),
+    [
+        (USUAL, Cell(0.75, 0.25, (0.5, 0.25), False), Cell(0.25, 0.125, (-0.5, 0.25), True)),
+        (TWO_SEEDS, Cell(12.25, 45.75, (-12.25, 45.75), False), Cell(0.25, 9.5, (0.5, 9.5), False)),
+    ],
+)
+def test_six_selectors_fit_into_80_columns_with_every_name_and_number_whole(
+    points: Cell, loss: Cell, gini: Cell
+) -> None:
+    table = table_of(points, list(SELECTORS))
+    for name, cells in table.cells.items():
+        for title, cell in (("local loss", loss), ("Gini", gini)):
+            cells[title] = replace(cell, difference=None) if name == "uniform" else cell
+    lines = drawn(table)
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert not any("…" in line for line in lines)
+    assert all(measure.title in lines[0] for measure in MEASURES)
+    figures, differences = [], []
+    for cell, digits in zip([points] * 3 + [loss, gini], [1, 1, 1, 2, 2], strict=True):
+        figures.append(f"{cell.mean:.{digits}f}±{cell.half_width:.{digits}f}")
+        assert cell.difference is not None
+        differences += [f"{cell.difference[0]:+.{digits}f}"] + ["*"] * cell.differs
+    expected = [["Random", *figures]]  # the others have a second line, with the difference to it
+    for name in list(SELECTORS)[1:]:
+        expected += [[DISPLAY_NAMES[name], *figures], differences]
+    assert [line.split() for line in lines[2 : 2 + len(expected)]] == expected  # below the heading and its rule
+    assert lines[2 + len(expected)].startswith("mean ± 95 % interval")
+
+
+def test_a_star_marks_what_the_interval_tells_from_zero() -> None:
+    for cell, marked in ((Cell(5.0, 1.0, (2.0, 1.9), False), 5), (Cell(5.0, 1.0, (2.0, 2.1), False), 0)):
+        lines = drawn(table_of(cell, ["uniform", "rota"]))
+        assert lines[2].startswith("Random")
+        assert lines[3].startswith("Rota")
+        assert lines[4].count("*") == marked
+        assert lines[4].replace("*", "").split() == ["+2.0"] * 3 + ["+2.00"] * 2
+
+
+def test_the_caption_says_what_the_table_means() -> None:
+    def caption(*table: Any) -> str:
+        return " ".join(" ".join(drawn(table_of(*table), width=200)[3:]).split())
+
+    cell = Cell(5.0, 1.0, None, False)
+    told = "mean ± 95 % interval over 5 seeds after 60 rounds; bold = best"
+    versus = "below, the difference to Random"
+    assert caption(cell, ["uniform"]) == told  # there is nobody to differ
+    assert caption(cell, ["uniform", "rota"]).endswith(f"{told}; {versus}, * where its interval excludes 0")
+    assert caption(cell, ["rota"], None) == told
+    assert caption(cell, ["rota"], None, 1) == "one seed after 60 rounds: no interval; bold = best"
+    assert caption(cell, ["uniform", "rota"], "uniform", 1).endswith(f"no interval; bold = best; {versus}")
+
+
+def test_notes_stand_below_the_table_a_line_each() -> None:
+    table = replace(table_of(USUAL, ["uniform", "rota"]), notes=("[a] and b are alike.", "b does nothing."))
+    assert drawn(table)[-2:] == ["note: [a] and b are alike.", "note: b does nothing."]
+
+
+def test_the_best_is_bold() -> None:
+    for best in (False, True):
+        lines = drawn(table_of(Cell(5.0, 1.0, None, best), ["rota"]), force_terminal=True, color_system="standard")
+        assert [line.count("\x1b[1m5.0±1.0") for line in lines if "Rota" in line] == [3 * best]
+
+
+def test_what_is_not_known_leaves_no_nan_behind() -> None:
+    one_seed = drawn(table_of(Cell(5.0, NAN, (2.0, NAN), False), ["uniform", "rota"], seeds=1))
+    assert one_seed[2].split() == ["Random", "5.0", "5.0", "5.0", "5.00", "5.00"]
+    assert one_seed[4].split() == ["+2.0", "+2.0", "+2.0", "+2.00", "+2.00"]
+    nobody = drawn(table_of(Cell(NAN, NAN, (NAN, NAN), False), ["uniform", "rota"]))
+    assert nobody[3].split() == ["Rota", "-", "-", "-", "-", "-"]
+    assert nobody[4].startswith("mean")
+
+
+def test_a_loss_through_the_roof_does_not_take_the_table_with_it() -> None:
+    table = table_of(Cell(83.25, 2.5, (1.0, 0.5), False), list(SELECTORS))
+    table.cells["power_of_choice"]["local loss"] = Cell(3.26e28, NAN, (3.26e28, NAN), False)
+    lines = drawn(table)
+    assert "3e+28" in lines[3].split()
+    assert "+3e+28" in lines[4].split()
+    assert all(name in "\n".join(lines) for name in DISPLAY_NAMES.values())
+
+
+def test_a_long_name_stands_above_its_numbers() -> None:
+    name = "my_selector_with_[brackets]_and_a_name_that_is_longer_than_all_the_others"
+    lines = drawn(table_of(Cell(83.25, 2.5, None, False), [name]))
+    assert lines[2] == name
+    assert lines[3].split() == ["83.2±2.5"] * 3 + ["83.25±2.50"] * 2
+
+
+def test_a_name_wider_than_the_screen_goes_on_below() -> None:
+    lines = drawn(table_of(Cell(83.25, 2.5, None, False), ["n" * 90]))
+    assert lines[2:4] == ["n" * 80, "n" * 10]
+    assert lines[4].split() == ["83.2±2.5"] * 3 + ["83.25±2.50"] * 2
+
+
+# The committed results, at every width: each name and each number once, whole
+
+
+@pytest.fixture(scope="module")
+def paper() -> Mapping[str, Results]:
+    return {data: Results.read(RESULTS / f"{data}-paper.json") for data in DATA}
+
+
+@pytest.mark.parametrize("seeds", [20, 2, 1])
+@pytest.mark.parametrize("width", [30, 50, 80, 120])
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("title", titles())
+def test_the_papers_tables_fit_with_every_name_and_number_whole(
+    paper: Mapping[str, Results], title: str, data: str, width: int, seeds: int
+) -> None:
+    finals = paper[data].finals()
+    lines = printed(draw_paper_table(title, data, finals, range(seeds), width), width)
+    assert all(cell_len(line) <= width for line in lines)
+
+    def ours(selector: str, measure: str) -> str:
+        values = [finals[selector][seed][measure] for seed in range(seeds)]
+        return f"{values[0]:.2f}" if seeds == 1 else figure(*interval(values))
+
+    expected = []
+    for row in rows(title, data):
+        assert any(line == row.title or line.startswith(f"{row.title} ") for line in lines)
+        expected += [ours(row.selector, measure) for measure in rows(title, data)[0].printed]
+        expected += [figure(*value) for value in row.printed.values()]
+    body = [word for line in below_rules(lines) for word in numbers_of(line)]
+    assert sorted(body) == sorted(expected)
+    told = " ".join(words(lines))
+    assert ("one seed: no interval" in told) == (seeds == 1)
+    assert "nan" not in told
+    assert "1 seeds" not in told
+
+
+def below_rules(lines: list[str]) -> Iterator[str]:
+    """The lines of a table's body: those after a rule, up to an empty one."""
+    inside = False
+    for line in lines:
+        if inside and line:
+            yield line
+        inside = (inside or line.startswith("─")) and bool(line)
+
+
+def numbers_of(line: str) -> list[str]:
+    """The figures of a line, without the row's own name or label."""
+    return re.findall(r"(?<!\S)[-+]?\d+\.\d+(?:±\d+\.\d+)?(?!\S)", re.sub(r"^(lambda \d\.\d+|window \d+)", "", line))
+
+
+def test_at_80_columns_the_papers_figures_stand_below_ours(paper: Mapping[str, Results]) -> None:
+    lines = printed(draw_paper_table("table1", "mnist", paper["mnist"].finals(), range(20), 80), 80)
+    heading, rule, *body = lines[1:]
+    assert heading.split() == ["local", "loss", "accuracy", "%", "dissimilarity"]
+    assert set(rule) == {"─"}
+    names = [(row.title, "paper") if row.printed else (row.title,) for row in rows("table1", "mnist")]
+    assert [line.split()[0] for line in body] == [name for pair in names for name in pair]
+    assert all(len(line.split()) == 4 for line in body)
+
+
+@pytest.mark.parametrize("seeds", [20, 1])
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("data", DATA)
+def test_claims_fit_with_what_came_of_them(paper: Mapping[str, Results], data: str, width: int, seeds: int) -> None:
+    found = verdicts(titles(), data, paper[data].finals(), range(seeds))
+    lines = printed(draw_verdicts(data, found), width)
+    assert all(cell_len(line) <= width for line in lines)
+    told = " ".join(words(lines))
+    assert ("one seed: no interval" in told) == (seeds == 1)
+    assert "nan" not in told
+    for verdict in found:
+        number = f"{verdict.mean:+.2f}" + (f"±{verdict.half_width:.2f}" if seeds > 1 else "")
+        assert number in told.split()
+    wide = printed(draw_verdicts(data, found), 200)[1:]
+    for line, verdict in zip(wide, found, strict=True):
+        assert line.startswith(f"{verdict.outcome} ")
+        assert line.endswith(f" {verdict.claim.text}")
+
+
+@pytest.mark.parametrize("seeds", [20, 2, 1])
+@pytest.mark.parametrize("width", [30, 50, 80, 120])
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("all_of_them", [False, True], ids=["six", "all"])
+def test_a_runs_table_fits_with_every_name_and_number_whole(
+    paper: Mapping[str, Results], all_of_them: bool, data: str, width: int, seeds: int
+) -> None:
+    names = list(paper[data].runs) if all_of_them else six(data)  # all: the longest is subtrunc_0.95_identity
+    table = make_table(paper[data].rows(names, range(seeds)))
+    lines = drawn(table, width)
+    assert all(cell_len(line) <= width for line in lines)
+    for name in table.cells:
+        shown = display_name(name)
+        assert any(line == shown or line.startswith(f"{shown} ") for line in lines)
+    expected = []
+    for cells in table.cells.values():
+        for measure in MEASURES:
+            cell, digits = cells[measure.title], measure.digits
+            expected.append(f"{cell.mean:.{digits}f}" if seeds == 1 else figure(cell.mean, cell.half_width, digits))
+            if cell.difference:
+                expected.append(f"{cell.difference[0]:+.{digits}f}")
+    assert sorted(word for line in below_rules(lines) for word in numbers_of(line)) == sorted(expected)
+    stars = sum(cell.differs for cells in table.cells.values() for cell in cells.values())
+    assert sum(line.count("*") for line in lines) == stars + (seeds > 1)  # and one that says what it means
+    if seeds == 1:
+        assert not re.search(r"nan|±|\*|1 seeds", "\n".join(lines))
+
+
+class Screen:
+    """What is shown on standard error, and a clock that goes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, terminal_there: bool) -> None:
+        self.file, self.now = io.StringIO(), 1000.0
+        monkeypatch.setattr(terminal, "errors", Console(file=self.file, width=80, force_terminal=terminal_there))
+        monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    @property
+    def lines(self) -> list[str]:
+        return self.file.getvalue().splitlines()
+
+
+def test_without_a_terminal_progress_is_a_plain_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        for played in range(1, 41):
+            rows = [evaluated(name, seed, 50.0 + played + seed, 8.0) for name in CONFIG.selectors for seed in (0, 1)]
+            watch.show(played, rows if played % 5 == 0 else [{"selector": "rota", "seed": 0}])
+            screen.now += 1.0
+    assert screen.lines == [
+        "digits: 2 selectors x 2 seeds on cpu",
+        "round 1/40",
+        "round 11/40, 29 s left; Random 60.5 / 8.0, Rota 60.5 / 8.0",
+        "round 21/40, 19 s left; Random 70.5 / 8.0, Rota 70.5 / 8.0",
+        "round 31/40, 9 s left; Random 80.5 / 8.0, Rota 80.5 / 8.0",
+        "round 40/40; Random 90.5 / 8.0, Rota 90.5 / 8.0",
+    ]
+
+
+def test_the_time_left_counts_from_where_a_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        screen.now += 100  # to get ready
+        watch.show(30, [evaluated("rota", 0, 70.0, 9.0)])
+        screen.now += 20
+        watch.show(32, [])
+    assert screen.lines[1:] == ["round 30/40; Rota 70.0 / 9.0", "round 32/40, 80 s left; Rota 70.0 / 9.0"]
+
+
+def test_one_selector_with_one_seed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Watch(replace(CONFIG, seeds=(0,), selectors={"rota": {}}), "cpu", silent=False):
+        pass
+    assert screen.lines == ["digits: 1 selector x 1 seed on cpu"]
+
+
+def test_a_long_line_stays_one_line_and_names_keep_their_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    names = [f"[bold]selector_number_{i}" for i in range(20)]
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        watch.show(1, [evaluated(name, 0, 70.0, 9.0) for name in names])
+    assert screen.lines[1:] == ["round 1/40; " + ", ".join(f"{name} 70.0 / 9.0" for name in names)]
+
+
+@pytest.mark.parametrize("terminal_there", [False, True])
+def test_silence_is_silent(monkeypatch: pytest.MonkeyPatch, terminal_there: bool) -> None:
+    screen = Screen(monkeypatch, terminal_there=terminal_there)
+    with Downloads(silent=True) as downloads:
+        downloads.progress("some.gz", 5, 10)
+    with Watch(CONFIG, "cpu", silent=True) as watch:
+        watch.show(1, [evaluated("rota", 0, 70.0, 9.0)])
+        watch.show(40, [evaluated("rota", 0, 70.0, 9.0)])
+    assert screen.file.getvalue() == ""
+
+
+def test_on_a_terminal_there_is_a_bar_with_the_latest_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=True)
+    with Downloads(silent=False) as downloads:
+        downloads.progress("some.gz", 5, None)
+        downloads.progress("some.gz", 10, 10)
+    with Watch(CONFIG, "cpu", silent=False) as watch:
+        watch.show(10, [evaluated("[mine]", 0, 70.0, 9.0), evaluated("[mine]", 1, 71.0, 8.0)])
+    shown = screen.file.getvalue()
+    for text in (
+        "some.gz",
+        "10/10 bytes",
+        "digits: 2 selectors x 2 seeds on cpu",
+        "10/40 rounds",
+        "[mine] 70.5 / 8.5",
+    ):
+        assert text in shown
+    assert "round 10/40" not in shown
+
+
+def test_without_a_terminal_downloads_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal_there=False)
+    with Downloads(silent=False) as downloads:
+        downloads.progress("some.gz", 5, 10)
+    assert screen.file.getvalue() == ""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_modules_say_is_shown_meanwhile_unless_silence_is_wanted(
+    silent: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    file, log = io.StringIO(), logging.getLogger("equifl.some.module")
+    monkeypatch.setattr(terminal, "errors", Console(file=file, width=80))
+    with notes(silent):
+        log.info("[one] moment")
+        log.debug("nobody wants to know")
+    assert caplog.messages == []  # nobody else shows it too
+    assert not log.isEnabledFor(logging.DEBUG)
+    log.info("too late")
+    assert caplog.messages == ["too late"]  # and all is as it was
+    assert file.getvalue() == ("" if silent else "[one] moment\n")

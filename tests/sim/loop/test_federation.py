@@ -1,0 +1,498 @@
+"""The round loop against Algorithm 1 written out, on data so small that every number can be had another way."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from equifl.experiment.config import Config
+from equifl.objectives import FacilityLocation
+from equifl.selectors import Uniform
+from equifl.signals import Ints, Signals
+from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.engines.reference import Reference
+from equifl.sim.loop import federation as federation_module
+from equifl.sim.loop.environment import data_options, partition_options, resolved
+from equifl.sim.loop.federation import Federation
+from equifl.sim.models.zoo import make_module
+from equifl.sim.run import cohorts_of
+from equifl.sketch import CountSketch
+
+N, K = 6, 2
+
+
+class Scripted:
+    """Selects what the round says."""
+
+    needs = ("losses", "updates")
+    seen: list[Signals]
+
+    def __init__(self) -> None:
+        type(self).seen = []
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        type(self).seen.append(signals)
+        return np.array([(signals.round + i) % N for i in range(k)])
+
+
+def dataset() -> Dataset:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(110, 5)).astype(np.float32), rng.integers(0, 3, 110)
+    owners = np.repeat(np.arange(N), [5, 10, 15, 20, 20, 10])  # clients of unequal size
+    return Dataset("made up", x[:80], y[:80], x[80:], y[80:], 3, owners, np.arange(30) % N)
+
+
+def config(*overrides: str, selectors: dict[str, Any] | None = None) -> Config:
+    chosen = selectors or {"scripted": {"class": "tests.sim.loop.test_federation:Scripted"}}
+    base = ["rounds=4", f"clients={N}", f"per_round={K}", "seeds=[3]", "evaluate_every=2", "train.model=logistic"]
+    data = ["data={name='digits',partition='natural'}", "train.steps=3", "train.batch_size=4", "train.lr=0.1"]
+    lines = [f"selectors={json_to_toml(chosen)}"]
+    return Config.load(None, [*base, *data, *lines, *overrides])
+
+
+def json_to_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {json_to_toml(inner)}" for name, inner in value.items()) + "}"
+    return json.dumps(value)
+
+
+def make(*overrides: str, selectors: dict[str, Any] | None = None) -> Federation:
+    return Federation(config(*overrides, selectors=selectors), dataset(), device="cpu")
+
+
+def reference() -> Reference:
+    return Reference(make_module("logistic", (5,), 3, {}).double(), dataset())
+
+
+def local_updates(federation: Federation, weights: torch.Tensor, clients: list[int], round: int) -> torch.Tensor:
+    world, slow = federation.lanes[0].world, reference()
+    rows = [slow.train(weights, world.batches(federation.sgd, round, client), federation.sgd)[0] for client in clients]
+    return weights.double() - torch.stack(rows)
+
+
+AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "mean": lambda sizes, losses: np.ones(len(sizes)),
+    "size": lambda sizes, losses: sizes,
+    "loss": lambda sizes, losses: losses**2.0,
+}
+
+
+@pytest.mark.parametrize("kind", AGGREGATES)
+def test_rounds_are_algorithm_1(kind: str) -> None:
+    federation = make(f"server.aggregate={kind}", "server.q=2.0", "server.lr=0.5")
+    weights = federation.models[0].clone().double()
+    slow, world = reference(), federation.lanes[0].world
+    for round in range(4):
+        clients = [(round + i) % N for i in range(K)]
+        record = federation.play()[0]
+        losses = np.array([slow.gradient(weights, world.partition.train[c])[0] for c in clients])
+        share = AGGREGATES[kind](world.sizes[clients], losses)
+        updates = local_updates(federation, weights, clients, round)
+        weights = weights - 0.5 * torch.from_numpy(share / share.sum()) @ updates
+        assert record["cohort"] == clients
+        torch.testing.assert_close(federation.models[0].double(), weights, rtol=1e-4, atol=1e-5)
+
+
+def test_epochs_of_clients_of_unequal_size() -> None:
+    federation = make("train={model='logistic', epochs=2, batch_size=4, lr=0.1}")
+    weights = federation.models[0].clone().double()
+    federation.play()
+    updates = local_updates(federation, weights, [0, 1], 0)
+    torch.testing.assert_close(federation.models[0].double(), weights - updates.mean(dim=0), rtol=1e-4, atol=1e-5)
+
+
+def test_stale_signals_are_those_of_who_took_part_last() -> None:
+    federation = make()
+    first = federation.models[0].clone()
+    expected = local_updates(federation, first, list(range(N)), -1) / (3 * 0.1)  # everyone is heard once before
+    for round in range(3):
+        model = federation.models[0].clone()
+        before = distances_of(expected)
+        federation.play()
+        seen: Any = Scripted.seen[-1].distances
+        np.testing.assert_allclose(seen, before, rtol=1e-3, atol=1e-4)
+        clients = [round % N, (round + 1) % N]
+        expected[clients] = local_updates(federation, model, clients, round) / (3 * 0.1)
+        torch.testing.assert_close(federation.memory.updates[0].double(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_stale_losses_are_those_at_the_model_received() -> None:
+    federation = make()
+    slow, world = reference(), federation.lanes[0].world
+    expected = np.array([slow.gradient(federation.models[0], world.partition.train[c])[0] for c in range(N)])
+    for round in range(3):
+        model = federation.models[0].clone()
+        federation.play()
+        np.testing.assert_allclose(Scripted.seen[-1].losses, expected, rtol=1e-4)
+        for client in (round % N, (round + 1) % N):
+            expected[client] = slow.gradient(model, world.partition.train[client])[0]
+
+
+@pytest.mark.parametrize("examples", [None, 4])
+def test_fresh_signals_are_everyones_at_the_current_model(examples: int | None) -> None:
+    federation = make("signal=gradient", *([f"signal_examples={examples}"] if examples else []))
+    slow, world = reference(), federation.lanes[0].world
+    for _ in range(3):
+        asked = [world.signal_examples(client) for client in range(N)]
+        heard = [slow.gradient(federation.models[0], ids) for ids in asked]
+        federation.play()
+        np.testing.assert_allclose(Scripted.seen[-1].losses, [loss for loss, _ in heard], rtol=1e-4)
+        gradients = torch.stack([gradient for _, gradient in heard])
+        torch.testing.assert_close(federation.memory.updates[0].double(), gradients, rtol=1e-3, atol=1e-5)
+        assert examples is None or all(len(ids) == examples for ids in asked)
+
+
+def distances_of(updates: torch.Tensor) -> np.ndarray:
+    return torch.cdist(updates, updates, compute_mode="donot_use_mm_for_euclid_dist").numpy()
+
+
+def test_everyone_in_a_world_sees_the_same_but_for_the_selection() -> None:
+    scripted = {"class": "tests.sim.loop.test_federation:Scripted"}
+    federation = make("seeds=[3, 4]", "availability.dropout=0.3", selectors={"one": scripted, "other": scripted})
+    for _ in range(4):
+        federation.play()
+    one, apart, other, _ = federation.models  # one-3, one-4, other-3, other-4
+    assert torch.equal(one, other)
+    assert not torch.equal(one, apart)
+
+
+def test_who_is_offline_is_not_selected() -> None:
+    federation = make("availability.online=0.5", "rounds=30", "evaluate_every=30", selectors={"uniform": {}})
+    world = federation.lanes[0].world
+    sizes = []
+    for round in range(30):
+        cohort = federation.play()[0]["cohort"]
+        assert world.available(round)[cohort].all()
+        assert len(cohort) == min(K, world.available(round).sum())
+        sizes.append(int(world.available(round).sum()))
+    assert 1 < np.mean(sizes) < 5
+
+
+def test_without_anybody_the_model_stays() -> None:
+    federation = make("availability.online=1e-9")
+    before = federation.models.clone()
+    record = federation.play()[0]
+    assert record["cohort"] == []
+    assert record["local_loss"] is None
+    assert torch.equal(federation.models, before)
+
+
+def test_a_trace_says_who_is_online(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("1,1,0,0,0,0\n0,0,1,1,0,0\n0,0,0,0,1,1\n")
+    federation = make(f"availability.trace={trace}", selectors={"uniform": {}})
+    cohorts = [sorted(federation.play()[0]["cohort"]) for _ in range(4)]
+    assert cohorts == [[0, 1], [2, 3], [4, 5], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("1,0\n", "6 columns, not 2"),
+        ("1,0,1,0,2,0\n", "0 and 1 only"),
+        ("a,b\n", "cannot be"),
+    ],
+)
+def test_a_wrong_trace_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    if text is not None:
+        trace.write_text(text)
+    with pytest.raises(ValueError, match=f"availability.trace.*{message}"):
+        make(f"availability.trace={trace}")
+
+
+def test_who_drops_out_was_selected_but_is_not_heard() -> None:
+    federation = make("availability.dropout=0.5", "rounds=8")
+    world = federation.lanes[0].world
+    for round in range(8):
+        model, heard = federation.models[0].clone(), federation.memory.updates[0].clone()
+        if round == 0:
+            heard = (local_updates(federation, model, list(range(N)), -1) / 0.3).float()
+        federation.play()
+        cohort = [(round + i) % N for i in range(K)]
+        stayed = [client for client in cohort if not world.drops_out(round)[client]]
+        changed = ~torch.isclose(federation.memory.updates[0], heard, rtol=1e-3, atol=1e-4).all(dim=1)
+        assert set(torch.nonzero(changed).flatten().tolist()) <= set(stayed)
+        expected = model.double()
+        if stayed:
+            expected = expected - local_updates(federation, model, stayed, round).mean(dim=0)
+        torch.testing.assert_close(federation.models[0].double(), expected, rtol=1e-4, atol=1e-5)
+    assert federation.lanes[0].store.signals(8).times_selected.sum() == 8 * K
+
+
+def test_the_evaluated_model_is_the_mean_of_the_last() -> None:
+    federation = make("server.average_last=3", "evaluate_every=1", "rounds=5")
+    models = [federation.models[0].clone()]
+    slow = reference()
+    for _ in range(5):
+        record = federation.play()[0]
+        models.append(federation.models[0].clone())
+        mean = torch.stack(models[-3:]).double().mean(dim=0)
+        correct = slow.correct(mean)
+        tests = federation.lanes[0].world.partition.test
+        assert record["client_accuracy"] == [round(100 * float(correct[ids].mean()), 4) for ids in tests]
+        assert record["accuracy"] == pytest.approx(100 * correct.mean())
+
+
+def test_a_record_says_what_the_objective_was_worth() -> None:
+    federation = make(selectors={"subtrunc": {"lam": 1e6, "b": 0.5}, "uniform": {}})
+    records = federation.play()
+    selector: Any = federation.lanes[0].selector
+    assert set(records[0]["objective"]) == {"G", "H"}
+    assert records[0]["objective"]["H"] == pytest.approx(1e6 * 0.5)
+    assert records[0]["saturated_at"] == 1  # the loss of three classes at the start is ln 3: ln(1 + 1.1) = 0.74
+    assert "objective" not in records[1]
+    federation = make(selectors={"divfl": {}, "unionfl": {"inner": {"class": "subtrunc", "lam": 0.0}}})
+    records = federation.play()
+    assert set(records[0]["objective"]) == {"G"}
+    assert set(records[1]["objective"]) == {"G", "H", "g"}
+    assert records[1]["saturated_at"] is None
+    assert isinstance(selector.objective(Signals(losses=np.ones(2), updates=np.eye(2))).parts[0], FacilityLocation)
+
+
+@pytest.mark.parametrize(
+    ("signal", "first", "later"),
+    [
+        # P = 18 weights, 4 bytes each. First round: everyone is introduced (6 models down; 6 updates and 6 losses up).
+        ("update", ((2 + 6) * 72, (2 + 6) * 72 + (2 + 6) * 4), (2 * 72, 2 * 72 + 2 * 4)),
+        # Everyone is asked every round; the cohort has the model already.
+        ("gradient", (6 * 72, 2 * 72 + 6 * 72 + 6 * 4), (6 * 72, 2 * 72 + 6 * 72 + 6 * 4)),
+    ],
+)
+def test_bytes_count_what_the_signals_cost(signal: str, first: tuple[int, int], later: tuple[int, int]) -> None:
+    federation = make(f"signal={signal}", selectors={"subtrunc": {}, "uniform": {}})
+    for expected in (first, later, later):
+        fair, uniform = federation.play()
+        assert (fair["bytes_down"], fair["bytes_up"]) == expected
+        assert (uniform["bytes_down"], uniform["bytes_up"]) == (2 * 72, 2 * 72)
+
+
+@pytest.mark.parametrize("signal", ["update", "gradient"])
+def test_selectors_may_see_sketches_instead_of_updates(signal: str) -> None:
+    whole, short = make(f"signal={signal}"), make(f"signal={signal}", "sketch=7")
+    sketch = CountSketch(length=7, seed=3)
+    for _ in range(3):
+        whole.play()
+        short.play()
+        seen = Scripted.seen[-1]
+        assert seen.distances is None
+        np.testing.assert_allclose(short.models, whole.models, atol=1e-6)
+    assert short.memory.updates.numel() == 0
+    heard = short.lanes[0].store.signals(9).updates
+    assert heard is not None
+    np.testing.assert_allclose(heard, sketch.rows(whole.memory.updates[0].numpy()), atol=1e-5)
+
+
+def test_sketches_are_what_fresh_signals_cost() -> None:
+    record = make("signal=gradient", "sketch=7").play()[0]
+    assert record["bytes_up"] == 2 * 72 + 6 * 7 * 4 + 6 * 4
+
+
+@pytest.mark.parametrize("options", [("signal=update",), ("signal=gradient",), ("signal=update", "sketch=7")])
+def test_everyone_may_be_asked_in_small_parts(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, in_parts = make(*options), make(*options)
+    expected = [at_once.play()[0] for _ in range(2)]
+    monkeypatch.setattr(federation_module, "_AT_A_TIME", 1)
+    found = [in_parts.play()[0] for _ in range(2)]
+    np.testing.assert_allclose(in_parts.memory.updates, at_once.memory.updates, atol=1e-6)
+    np.testing.assert_allclose(in_parts.models, at_once.models, atol=1e-6)
+    assert found[1]["global_loss"] == pytest.approx(expected[1]["global_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("signal", "sketch"), [("update", None), ("gradient", None), ("update", "sketch=5"), ("gradient", "sketch=5")]
+)
+def test_a_run_goes_on_to_the_same_bytes(signal: str, sketch: str | None) -> None:
+    options = (
+        f"signal={signal}",
+        *filter(None, [sketch]),
+        "seeds=[0,1]",
+        "rounds=6",
+        "server.average_last=2",
+        "availability.online=0.8",
+    )
+    six: dict[str, Any] = {name: {} for name in ("uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota")}
+    unbroken = make(*options, selectors=six)
+    expected = [json.dumps(record) for _ in range(6) for record in unbroken.play()]
+    found: list[str] = []
+    state = None
+    for _ in range(6):  # a new federation every round
+        federation = make(*options, selectors=six)
+        if state is not None:
+            federation.load_state(state, cohorts_of([json.loads(line) for line in found]))
+        found += [json.dumps(record) for record in federation.play()]
+        state = {name: array.copy() for name, array in federation.state().items()}
+    assert found == expected
+
+
+def test_selectors_of_ones_own_need_not_say_what_they_need() -> None:
+    class Plain:
+        def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+            return Uniform().select(signals, k, rng=rng)
+
+    federation = make()
+    federation.lanes[0].selector = Plain()
+    assert federation.lanes[0].needs == {"losses", "updates"}
+    assert len(federation.play()[0]["cohort"]) == K
+
+
+@pytest.mark.parametrize("signal", ["update", "gradient"])
+def test_training_that_runs_away_is_stopped_and_says_whose_it_was(signal: str) -> None:
+    federation = make(f"signal={signal}", "train.lr=1e38", selectors={"uniform": {}, "divfl": {}})
+    message = r"round \d, \w+, seed 3: the losses or weights of clients \d.* not finite; try a smaller"
+    with pytest.raises(ValueError, match=message):
+        [federation.play() for _ in range(4)]
+
+
+def test_a_partition_that_cannot_be_is_refused_by_its_section() -> None:
+    with pytest.raises(ValueError, match="data: natural option: 'alpha' is not known"):
+        make("data.alpha=0.5")
+
+
+def test_the_number_of_natural_clients_follows_from_the_data() -> None:
+    free = Config.load(None, ["data={name='digits',partition='natural'}", "per_round=2"])
+    assert free.clients is None
+    assert resolved(free, dataset()).clients == N
+    assert resolved(config(), dataset()) == config()
+    with pytest.raises(ValueError, match=r"per_round: 7 is not allowed; allowed: at most clients, which is 6"):
+        resolved(replace(free, per_round=7), dataset())
+    with pytest.raises(
+        ValueError, match=r"data: clients: 5 is not allowed; allowed: 6, the natural clients of made up"
+    ):
+        make("clients=5")
+
+
+def test_clients_with_few_test_examples_are_counted_once_for_all_seeds(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "equifl"):
+        make("seeds=[0,1,2]")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("6 of 6 clients have fewer than 10 test examples")
+
+
+def test_dropped_clients_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    alone = replace(dataset(), owners_test=np.arange(30) % 4)
+    chosen = config("clients=4", "data.drop_incomplete=true")
+    with caplog.at_level("INFO", "equifl"):
+        federation = Federation(chosen, alone, device="cpu")
+    assert "2 of 6 clients dropped: no training or no test examples" in caplog.messages
+    assert len(federation.lanes[0].world.sizes) == 4
+    with pytest.raises(ValueError, match="data: owners: 2 of 6 clients are in one split only: 4, 5;"):
+        Federation(config("clients=4"), alone, device="cpu")
+
+
+def test_an_option_that_data_and_partition_could_both_take_is_refused_before_data_are_loaded() -> None:
+    def options(text: str) -> tuple[dict[str, object], dict[str, object]]:
+        found = Config.load(None, [f"data={text}"])
+        return data_options(found), partition_options(found)
+
+    for ask in (data_options, partition_options):
+        with pytest.raises(
+            ValueError, match=r"^data.alpha: 0.1 could be meant for the data set 'synthetic' or for the"
+        ):
+            ask(Config.load(None, ["data={name='synthetic',partition='dirichlet',alpha=0.1}"]))
+    natural = options("{name='synthetic',partition='natural',alpha=0.1}")
+    assert natural == ({"alpha": 0.1, "clients": 30}, {})
+    assert options("{name='synthetic',partition='dirichlet',beta=0.1,least=3}") == (
+        {"beta": 0.1, "clients": 30},
+        {"least": 3},
+    )
+    assert options("{name='digits',partition='dirichlet',alpha=0.1}") == ({}, {"alpha": 0.1})
+
+
+class Greedy:
+    """Selects everybody, whatever k is."""
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        return np.arange(signals.n)
+
+
+def test_a_selector_that_breaks_the_contract_is_named() -> None:
+    federation = make(selectors={"grabby": {"class": "tests.sim.loop.test_federation:Greedy"}})
+    with pytest.raises(ValueError, match=r"selectors.grabby: chose \[0, 1, 2, 3, 4, 5\]; allowed: 2 different ids"):
+        federation.play()
+
+
+def test_bytes_of_those_who_need_only_losses_or_weigh_by_them() -> None:
+    federation = make("server.aggregate=loss", selectors={"power_of_choice": {}, "uniform": {}})
+    by_loss, uniform = federation.play()
+    assert (by_loss["bytes_down"], by_loss["bytes_up"]) == ((2 + 6) * 72, 2 * 72 + (2 + 6) * 4)
+    assert (uniform["bytes_down"], uniform["bytes_up"]) == (2 * 72, 2 * 72 + 2 * 4)
+
+
+def test_terms_of_the_same_name_add_up() -> None:
+    inner = {"class": "unionfl", "mu": 3.0}
+    federation = make("rounds=3", selectors={"unionfl": {"mu": 2.0, "inner": inner}})
+    records = [federation.play()[0] for _ in range(3)]
+    last = set(records[0]["cohort"]) | set(records[1]["cohort"])
+    assert records[2]["objective"]["g"] == pytest.approx(-5.0 * len(last & set(records[2]["cohort"])))
+
+
+def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
+    assert all(lane.store.guard for lane in make("server.guard=true").lanes)
+    assert not any(lane.store.guard for lane in make().lanes)
+
+
+@pytest.mark.parametrize("engine", ["general", "auto"])
+def test_on_a_cpu_tf32_changes_nothing(engine: str) -> None:
+    plain, rough = (make(f"engine={engine}", f"train.tf32={asked}") for asked in ("false", "true"))
+    assert rough.sgd.tf32
+    for _ in range(4):
+        assert plain.play() == rough.play()
+    assert torch.equal(plain.models, rough.models)
+
+
+def test_a_list_of_cohort_sizes_is_one_a_round() -> None:
+    federation = make("per_round=[3, 1, 2]", "rounds=5")
+    assert [len(record["cohort"]) for _ in range(5) for record in federation.play()] == [3, 1, 2, 2, 2]
+
+
+def test_a_window_of_offsets_goes_on_from_a_checkpoint() -> None:
+    selectors = {"unionfl": {"mu": 100.0, "window": [1, 3]}}
+    straight = make("rounds=6", selectors=selectors)
+    records = [record for _ in range(6) for record in straight.play()]
+    cohorts = [set(record["cohort"]) for record in records]
+    assert not any(cohorts[t] & cohorts[t - 1] for t in range(1, 6))
+    halfway = make("rounds=6", selectors=selectors)
+    before = [record for _ in range(3) for record in halfway.play()]
+    resumed = make("rounds=6", selectors=selectors)
+    resumed.load_state(halfway.state(), cohorts_of(before))
+    assert [record for _ in range(3) for record in resumed.play()] == records[3:]
+
+
+def test_newcomers_with_other_classes_do_not_take_over(tmp_path: Path) -> None:
+    """Twenty clients of the digits 0 to 7; after 60 rounds five more, of 8 and 9.
+
+    By lifetime counts these five would be the only ones to train for ten rounds, and the model would forget the rest.
+    """
+    digits = load("digits")
+
+    def owners(labels: Ints) -> Ints:
+        old = labels < 8
+        whose = np.empty(len(labels), np.int64)
+        whose[old], whose[~old] = np.arange(old.sum()) % 20, 20 + np.arange((~old).sum()) % 5
+        return whose
+
+    arrays = (digits.x_train, digits.y_train, digits.x_test, digits.y_test)
+    there = Dataset("digits", *arrays, 10, owners(digits.y_train), owners(digits.y_test))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join([",".join(["1"] * 20 + ["0"] * 5)] * 60 + [",".join(["1"] * 25)] * 10))
+    settings = ["rounds=70", "clients=25", "per_round=4", "seeds=[0, 1]", "train.steps=10", "train.lr=0.05"]
+    settings += ["data={name='digits',partition='natural'}", "evaluate_every=70", "train.model=mlp"]
+    settings += [f"availability.trace={str(trace)!r}", "selectors={uniform={}, rota={}}"]
+    federation = Federation(Config.load(None, settings), there, device="cpu")
+    for _ in range(70):
+        records = federation.play()
+    old = {
+        name: np.mean([record["client_accuracy"][:20] for record in records if record["selector"] == name])
+        for name in ("uniform", "rota")
+    }
+    assert old["uniform"] > 85
+    assert old["rota"] >= old["uniform"] - 2
+    seats = [cohort for run in federation.lanes if run.name == "rota" for cohort in run.cohorts[60:]]
+    assert (np.concatenate(seats) < 20).mean() >= 0.4

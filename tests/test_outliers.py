@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equifl import PowerOfChoice, SignalStore, SubTrunc
+from equifl.outliers import believable
+
+losses = st.lists(st.floats(0.01, 10), min_size=3, max_size=30)
+
+
+@given(honest=losses, lie=st.floats(1e4, 1e30), liars=st.integers(1, 30))
+def test_fewer_than_half_cannot_exceed_the_honest(honest: list[float], lie: float, liars: int) -> None:
+    liars = min(liars, (len(honest) - 1) // 2)
+    seen = believable(np.array(honest + [lie] * liars))
+    assert seen.max() <= max(honest)
+
+
+@given(honest=losses)
+def test_nothing_is_raised_and_the_order_stays(honest: list[float]) -> None:
+    before = np.array(honest)
+    after = believable(before)
+    assert (after <= before).all()
+    assert (np.diff(after[np.argsort(before, kind="stable")]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "honest", [[0.1, 0.11, 0.09, 0.12, 0.1, 0.11, 0.1, 1.5, 1.8, 2.0], [0.0] * 6 + [0.5, 1.0, 2.0], [2.3] * 8 + [2.4]]
+)
+def test_the_badly_served_are_no_liars(honest: list[float]) -> None:
+    assert believable(np.array(honest)).tolist() == honest
+
+
+def test_absurd_sizes_are_lowered_too() -> None:
+    store = SignalStore(5, guard=True)
+    store.observe([0, 1, 2, 3], sizes=[600, 500, 700, 1e12])
+    assert store.signals(0).sizes.tolist() == [600, 500, 700, 700, 1]
+
+
+def test_never_heard_stays_so() -> None:
+    assert np.isnan(believable(np.full(3, np.nan))).all()
+
+
+@pytest.mark.parametrize("selector", [PowerOfChoice(candidates=20), SubTrunc(lam=1.0, b=1e12, phi="identity")])
+def test_a_store_that_clips_lets_no_lie_win(selector: PowerOfChoice | SubTrunc) -> None:
+    rng = np.random.default_rng(0)
+    updates, honest = rng.normal(size=(20, 5)), rng.uniform(1, 2, 20)
+
+    def cohort(loss: float, *, clip: bool) -> list[int]:
+        store = SignalStore(20, guard=clip)
+        store.observe(range(20), updates=updates, losses=np.where(np.arange(20) == 13, loss, honest))
+        return selector.select(store.signals(0), 4, rng=np.random.default_rng(1)).tolist()
+
+    highest = np.delete(honest, 13).max()
+    assert cohort(1e9, clip=True) == cohort(highest, clip=True) == cohort(highest, clip=False)
+    assert 13 in cohort(1e9, clip=False)

@@ -1,0 +1,52 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from equifl import statistics
+
+NAN = float("nan")
+
+
+def test_interval_by_hand() -> None:
+    # n = 2: s = sqrt 2, s / sqrt n = 1; the t quantile with 1 degree of freedom is tan(pi (p - 1/2))
+    assert statistics.interval([3.0, 5.0]) == pytest.approx((4, math.tan(math.pi * 0.475)))
+    # n = 3: s = 1; with 2 degrees of freedom it is (2p - 1) / sqrt(2 p (1 - p)), here for p = 0.9
+    quantile = 0.8 / math.sqrt(2 * 0.9 * 0.1)
+    assert statistics.interval([1, 2, 3], confidence=0.8) == pytest.approx((2, quantile / math.sqrt(3)))
+
+
+def test_interval_of_one_value_has_no_width() -> None:
+    mean, half_width = statistics.interval([3.0])
+    assert mean == 3
+    assert math.isnan(half_width)
+    assert not statistics.excludes_zero(mean, half_width)
+
+
+def test_paired_is_the_interval_of_the_differences() -> None:
+    # differences 1, 2, 3, though the values themselves spread over decades
+    assert statistics.paired([11, 102, 1003], [10, 100, 1000]) == statistics.interval([1, 2, 3])
+
+
+def test_excludes_zero_by_hand() -> None:
+    assert statistics.excludes_zero(-2.0, 1.9)  # -3.9 .. -0.1
+    assert not statistics.excludes_zero(-2.0, 2.0)  # 0 is on the edge
+    assert not statistics.excludes_zero(0.0, 0.0)
+    assert statistics.excludes_zero(0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: statistics.interval([]), r"values: shape \(0,\) .* at least one"),
+        (lambda: statistics.interval([1.0, NAN]), r"values: \[1.0, nan\] is not allowed; allowed: finite numbers"),
+        (lambda: statistics.interval([1.0, 2.0], confidence=95), r"confidence: 95 is not allowed"),
+        (lambda: statistics.paired([1.0, 2.0], [1.0]), r"baseline: shape \(1,\) is not allowed; allowed: \(2,\)"),
+        (lambda: statistics.paired([1.0], [np.inf]), r"baseline: \[inf\] is not allowed"),
+    ],
+)
+def test_refuses_what_is_wrong_by_name(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,1 @@
+"""Writes pages and figures from committed results; not part of the package."""
