@@ -28,7 +28,9 @@ from torch.nn.functional import relu
 
 from equifl.experiment.config import Config
 from equifl.sim.data.datasets import Dataset
-from equifl.sim.engines.torch.engine import Engine, Sgd
+from equifl.sim.engines.base import Job
+from equifl.sim.engines.local_training import LocalTraining
+from equifl.sim.engines.torch.engine import TorchEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
@@ -105,7 +107,7 @@ def made_up(shape: tuple[int, ...]) -> Dataset:
 def measure(name: str) -> list[dict[str, Any]]:
     shape, rows = SHAPES[name], []
     dataset, module = made_up(shape), Residual() if name == "residual" else lenet(shape, 10)
-    engine = Engine(StackedModel.of(module, shape), dataset, "cuda")
+    engine = TorchEngine(Job(StackedModel.of(module, shape), dataset, "cuda"))
     forward, both = operations(module, shape)
     rng = np.random.default_rng(0)
     for lanes in LANES[:2] if name == "residual" else LANES:
@@ -114,13 +116,13 @@ def measure(name: str) -> list[dict[str, Any]]:
         batches = rng.integers(0, 60_000, (models, STEPS, BATCH))
         examples = rng.integers(0, 60_000, (models, EXAMPLES))
         torch.cuda.reset_peak_memory_stats()
-        train = seconds(lambda w=weights, b=batches: engine.train(w, b, Sgd(lr=0.01)))  # type: ignore[misc]
+        train = seconds(lambda w=weights, b=batches: engine.train(w, b, LocalTraining(lr=0.01)))  # type: ignore[misc]
         losses = seconds(lambda w=weights, e=examples: engine.losses(w, e))  # type: ignore[misc]
         row: dict[str, Any] = {"data": name, "lanes": lanes, "step_seconds": train / STEPS, "losses_seconds": losses}
         row["train_tflops"] = both * models * STEPS * BATCH / train / 1e12
         row["losses_tflops"] = forward * models * EXAMPLES / losses / 1e12
         row["peak_bytes"] = torch.cuda.max_memory_allocated()
-        rough = seconds(lambda w=weights, b=batches: engine.train(w, b, Sgd(lr=0.01, tf32=True)))  # type: ignore[misc]
+        rough = seconds(lambda w=weights, b=batches: engine.train(w, b, LocalTraining(lr=0.01, tf32=True)))  # type: ignore[misc]
         row["tf32_step_seconds"] = rough / STEPS
         rows.append(row)
         print(

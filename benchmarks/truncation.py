@@ -68,8 +68,8 @@ def measured(data: str, data_dir: Path | None, seeds: range = SEEDS, rounds: int
     lam = TABLE_1_LAMBDA[data]
     config = configuration(data, [f"subtrunc_{lam}"], seeds)
     federation = Federation(config, load_data(config, data_dir), device="cpu")
-    watched = [Watched(lam) for _ in federation.lanes]
-    for lane, selector in zip(federation.lanes, watched, strict=True):
+    watched = [Watched(lam) for _ in federation.runs]
+    for lane, selector in zip(federation.runs, watched, strict=True):
         lane.selector = selector
     for _ in range(rounds or config.rounds):
         federation.play()

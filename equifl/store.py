@@ -199,9 +199,17 @@ class SignalStore:
         """What is kept of a client that joins now."""
         return _UNKNOWN | {"_missed_turns": self._least_turns, "_joined": self._next}
 
-    def signals(self, round: int, *, available: ArrayLike | None = None) -> Signals:
+    @property
+    def times_selected(self) -> Ints:
+        """(N,) how often each client was selected so far; a copy."""
+        return self._times_selected.copy()
+
+    def signals(
+        self, round: int, *, available: ArrayLike | None = None, distances: ArrayLike | None = None
+    ) -> Signals:
         """What is known as round `round` begins; `available` overrides the remembered one for this round.
 
+        `distances` are handed on, for a caller who keeps the updates, and so the distances between them, elsewhere.
         Only the short arrays are copied: `updates` is the store's own memory, read-only, so use
         the value before the next `observe`.
         """
@@ -218,6 +226,7 @@ class SignalStore:
             sizes=self._believable_sizes() if self.guard else self._sizes.copy(),
             available=self._available.copy() if available is None else check_available(len(self), available),
             round=round,
+            distances=distances,  # type: ignore[arg-type]
         )
 
     def state_dict(self) -> dict[str, NDArray[Any]]:

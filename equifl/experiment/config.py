@@ -39,6 +39,8 @@ _SIX: Mapping[str, Mapping[str, Any]] = {
     "rota": {},
 }
 
+OLD_ENGINES: Mapping[str, Literal["torch", "compiled"]] = {"general": "torch", "fast": "compiled"}
+
 _TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python a selector may be given anything
 
 # What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
@@ -157,7 +159,8 @@ class Config:
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
     `memory_limit`: bytes that a run may take on a GPU, in which its lanes are then trained in parts; None = any.
-    `engine`: "fast" needs numba and a plain sequence of layers, "general" takes any model; "auto" sees what can run.
+    `engine`: "compiled" needs numba and a plain sequence of layers, "torch" takes any model; "auto" sees what can run.
+    Their older names are "fast" and "general".
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
     0.5
@@ -172,7 +175,7 @@ class Config:
     sketch: int | None = None
     memory_limit: int | None = None
     evaluate_every: int = 5
-    engine: Literal["auto", "general", "fast"] = "auto"
+    engine: Literal["auto", "torch", "compiled", "general", "fast"] = "auto"
     data: Data = field(default_factory=lambda: Data(classes_per_client=2))
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)
@@ -180,6 +183,7 @@ class Config:
     selectors: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: dict(v) for k, v in _SIX.items()})
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "engine", OLD_ENGINES.get(self.engine, self.engine))
         if self.clients is None and (self.data.partition != "natural" or self.data.name == "synthetic"):
             object.__setattr__(self, "clients", 30)
         for name in ("rounds", "clients", "evaluate_every"):

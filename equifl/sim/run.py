@@ -22,7 +22,7 @@ with needed_by("equifl.sim"):
     import torch
 
 from equifl import __version__
-from equifl.experiment.config import Config
+from equifl.experiment.config import OLD_ENGINES, Config
 from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
 from equifl.signals import Ints
 from equifl.sim.data.datasets import Dataset, load
@@ -174,24 +174,24 @@ def engine_for(folder: Path, config: Config) -> str:
     if config.engine != "auto" or not (folder / CONFIG).is_file():
         return config.engine
     begun = str(RunFolder(folder).made_with.get("engine", "general"))
+    begun = OLD_ENGINES.get(begun, begun)
     if begun == "hybrid":
         raise ValueError(
             f"{folder}: was begun with the hybrid engine, which is no more; run it again in another folder, with the "
-            "general engine"
+            "torch engine"
         )
     return begun
 
 
 def note(federation: Federation) -> str:
     """What is worth saying of the engine that runs, if anything."""
-    engine = federation.engine
-    return f"by the {engine.name} engine: {engine.note}" if engine.note else ""
+    return federation.note
 
 
 def made_with(device: str, engine: str) -> dict[str, Any]:
     """What a later reader needs to get the same numbers."""
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
-    if engine != "general":
+    if engine == "compiled":
         versions["numba"] = metadata.version("numba")
     commit, dirty = revision(Path(__file__).parents[1])
     return {

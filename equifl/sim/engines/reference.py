@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from equifl.signals import Bools, Ints
 from equifl.sim.data.datasets import Dataset
-from equifl.sim.engines.torch.engine import Sgd
+from equifl.sim.engines.local_training import LocalTraining
 
 
 class Reference:
@@ -25,11 +25,11 @@ class Reference:
         self.x_train, self.x_test = (x.to(self._dtype) if x.is_floating_point() else x for x in given)
         self.y_train, self.y_test = torch.from_numpy(dataset.y_train), torch.from_numpy(dataset.y_test)
 
-    def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> tuple[Tensor, float, int]:
+    def train(self, weights: Tensor, examples: Ints, local: LocalTraining) -> tuple[Tensor, float, int]:
         """Local SGD of one client on its batches (steps, batch): weights, loss of the last batch, steps taken."""
         self._load(weights)
         optimizer = torch.optim.SGD(
-            self.module.parameters(), lr=sgd.lr, momentum=sgd.momentum, weight_decay=sgd.weight_decay
+            self.module.parameters(), lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
         )
         last_loss, steps = 0.0, 0
         for batch in examples:
@@ -58,7 +58,7 @@ class Reference:
         vector_to_parameters(weights.to(self._dtype, copy=True), self.module.parameters())
 
     @torch.no_grad()
-    def correct(self, weights: Tensor) -> Bools:
+    def scores(self, weights: Tensor) -> Bools:
         """Which test examples one model classifies rightly."""
         self._load(weights)
         return (self.module(self.x_test).argmax(dim=1) == self.y_test).numpy()

@@ -21,13 +21,13 @@ from equifl.sim.data import datasets as data
 from equifl.sim.data import partition
 from equifl.sim.data.datasets import Dataset
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
-from equifl.sim.engines.torch.engine import Sgd
+from equifl.sim.engines.local_training import LocalTraining
 
 STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples")
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class Environment:
     """Everything random that all selectors of one seed share. Every draw has a stream of its own, for each round."""
 
     seed: int
@@ -38,7 +38,7 @@ class World:
     most_examples: int | None
 
     @classmethod
-    def make(cls, config: Config, dataset: Dataset, seed: int) -> World:
+    def make(cls, config: Config, dataset: Dataset, seed: int) -> Environment:
         """Divide the data as the configuration says."""
         rng = np.random.default_rng([seed, STREAMS.index("partition")])
         clients, options = number_of_clients(config, dataset), partition_options(config)
@@ -61,10 +61,10 @@ class World:
             module = make()
         return torch.cat([p.detach().flatten() for p in module.parameters()])
 
-    def batches(self, sgd: Sgd, round: int, client: int) -> Ints:
+    def batches(self, local: LocalTraining, round: int, client: int) -> Ints:
         """(steps, batch) positions in the training data, the same whoever selected the client."""
         mine = self.partition.train[client]
-        order = sgd.batches(len(mine), self.stream("batches", round, client))
+        order = local.batches(len(mine), self.stream("batches", round, client))
         return np.where(order >= 0, mine[order], -1)
 
     def signal_examples(self, client: int) -> Ints:
@@ -100,9 +100,9 @@ def number_of_clients(config: Config, dataset: Dataset) -> int:
         raise ValueError(f"data: {error}") from None
 
 
-def remarks(config: Config, dataset: Dataset, worlds: Iterable[World]) -> list[str]:
+def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment]) -> list[str]:
     """What is worth knowing of a run's clients before it begins, a line each."""
-    lines = [few_tested([np.array([len(ids) for ids in world.partition.test]) for world in worlds])]
+    lines = [few_tested([np.array([len(ids) for ids in one.partition.test]) for one in environments])]
     if config.data.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
         ids = np.union1d(dataset.owners_train, dataset.owners_test)
         dropped = len(ids) - len(natural_clients(dataset, drop_incomplete=True))

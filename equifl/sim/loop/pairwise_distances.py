@@ -1,9 +1,9 @@
-"""How far apart the clients of many lanes are, where their updates are: `equifl._numerics.distances` for a stack.
+"""Pairwise distances between the clients of many runs, on the device that holds their updates.
 
-Centred first, then by the Gram matrix, and by direct difference where that has lost its digits. A round changes the
-updates of a cohort only, so distances are kept, and those of the cohort computed anew. How many have lost their
-digits only the device knows. So that nobody waits for that number, a fixed number of them is mended there, and who
-reads the distances is told of the others.
+As in `equifl._numerics.distances`: centred first, then by the Gram matrix, and by direct difference where that has
+lost its digits. A round changes the updates of a cohort only, so distances are kept, and those of the cohort computed
+anew. How many have lost their digits only the device knows. So that nobody waits for that number, a fixed number of
+them is mended there, and the count of the others is returned to whoever reads the distances.
 """
 
 from __future__ import annotations
@@ -25,37 +25,39 @@ _DIRECT = 2**22  # numbers that are subtracted at a time
 @torch.no_grad()
 def distances(updates: Tensor) -> Tensor:
     """(R, N, N) Euclidean distances between the rows of each of R matrices (R, N, d); rows of nan stay nan."""
-    lanes, clients, _ = updates.shape
-    found = torch.full((lanes, clients, clients), torch.nan, device=updates.device)
-    if lanes:
-        renew(found, updates, range(lanes), [np.arange(clients)] * lanes)
+    runs, clients, _ = updates.shape
+    found = torch.full((runs, clients, clients), torch.nan, device=updates.device)
+    if runs:
+        renew(found, updates, range(runs), [np.arange(clients)] * runs)
     return found
 
 
 @torch.no_grad()
-def renew(apart: Tensor, updates: Tensor, lanes: Sequence[int], heard: Sequence[Ints], *, wait: bool = True) -> Tensor:
-    """Put into `apart` (R, N, N), in place, the distances of the clients that these lanes heard.
+def renew(
+    pairwise: Tensor, updates: Tensor, runs: Sequence[int], reported: Sequence[Ints], *, wait: bool = True
+) -> Tensor:
+    """Put into `pairwise` (R, N, N), in place, the distances of the clients that reported in these runs.
 
     How many of them are left with too few digits, a number on the device: none, unless it must not `wait` for a GPU.
     """
-    together = updates.is_cuda and len(lanes) == len(updates) and len({len(ids) for ids in heard}) == 1
+    together = updates.is_cuda and len(runs) == len(updates) and len({len(ids) for ids in reported}) == 1
     if together:  # few large programs suit a GPU, and small ones the caches of a CPU
-        return _renew(apart, updates, to_device(np.stack(heard), updates.device), wait)
+        return _renew(pairwise, updates, to_device(np.stack(reported), updates.device), wait)
     left = torch.zeros((), dtype=torch.int64, device=updates.device)
-    for lane, ids in zip(lanes, heard, strict=True):
-        one = slice(lane, lane + 1)
-        left += _renew(apart[one], updates[one], to_device(ids[None], updates.device), wait)
+    for run, ids in zip(runs, reported, strict=True):
+        one = slice(run, run + 1)
+        left += _renew(pairwise[one], updates[one], to_device(ids[None], updates.device), wait)
     return left
 
 
-def _renew(apart: Tensor, updates: Tensor, who: Tensor, wait: bool) -> Tensor:
-    """For (R, k) clients, as many of each lane."""
-    (lanes, k), (_, n, d) = who.shape, updates.shape
+def _renew(pairwise: Tensor, updates: Tensor, who: Tensor, wait: bool) -> Tensor:
+    """For (R, k) clients, as many of each run."""
+    (runs, k), (_, n, d) = who.shape, updates.shape
     mine = updates if k == n else updates.gather(1, who.unsqueeze(2).expand(-1, -1, d))
-    who = torch.arange(n, device=who.device).expand(lanes, n) if k == n else who
+    who = torch.arange(n, device=who.device).expand(runs, n) if k == n else who
     centre = mine.nanmean(dim=1, keepdim=True)
-    gram = torch.zeros(lanes, k, n, device=updates.device)
-    squares = torch.zeros(lanes, n, device=updates.device)
+    gram = torch.zeros(runs, k, n, device=updates.device)
+    squares = torch.zeros(runs, n, device=updates.device)
     for part in _columns(updates):
         centred = updates[:, :, part] - centre[:, :, part]
         own = centred if k == n else mine[:, :, part] - centre[:, :, part]
@@ -71,8 +73,8 @@ def _renew(apart: Tensor, updates: Tensor, who: Tensor, wait: bool) -> Tensor:
     mend = _mend_all if wait or not updates.is_cuda else _mend_some
     squared, left = mend(squared, lost, mine, updates)
     found = torch.sqrt(squared)
-    apart.scatter_(1, who.unsqueeze(2).expand(-1, -1, n), found)
-    apart.scatter_(2, who.unsqueeze(1).expand(-1, n, -1), found.transpose(1, 2))
+    pairwise.scatter_(1, who.unsqueeze(2).expand(-1, -1, n), found)
+    pairwise.scatter_(2, who.unsqueeze(1).expand(-1, n, -1), found.transpose(1, 2))
     return left
 
 
@@ -100,13 +102,13 @@ def _room(updates: Tensor) -> int:
 
 def _directly(squared: Tensor, mine: Tensor, updates: Tensor, places: Tensor) -> Tensor:
     _, k, n = squared.shape
-    lane, row, other = places // (k * n), places // n % k, places % n
-    return (mine[lane, row] - updates[lane, other]).square().sum(dim=1)
+    run, row, other = places // (k * n), places // n % k, places % n
+    return (mine[run, row] - updates[run, other]).square().sum(dim=1)
 
 
 def _columns(updates: Tensor) -> Iterator[slice]:
     """So many at a time."""
-    lanes, n, d = updates.shape
-    step = max(1, _AT_A_TIME[updates.device.type] // (lanes * n))
+    runs, n, d = updates.shape
+    step = max(1, _AT_A_TIME[updates.device.type] // (runs * n))
     for start in range(0, d, step):
         yield slice(start, start + step)

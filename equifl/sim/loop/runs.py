@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -11,19 +12,25 @@ from torch import Tensor
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
 from equifl.signals import Floats, Ints
-from equifl.sim.loop.environment import World
+from equifl.sim.loop.environment import Environment
 from equifl.store import SignalStore
 
 
 @dataclass
-class Lane:
-    """One run: who selects, in which world, and what the server remembers."""
+class Run:
+    """A selector and a seed: who selects, in which environment, and what the server remembers."""
 
     name: str
     selector: Selector
-    world: World
+    environment: Environment
     store: SignalStore
     cohorts: list[Ints]
+    memory: Any = None  # of the server rule
+
+    @property
+    def seed(self) -> int:
+        """The seed of its environment."""
+        return self.environment.seed
 
     @property
     def needs(self) -> frozenset[str]:
@@ -42,33 +49,33 @@ class LocalUpdates:
 
 
 @dataclass(frozen=True)
-class Replies:
-    """What the cohorts of all lanes sent back, a row a client."""
+class AllReplies:
+    """What the cohorts of all runs sent back, a row a client; those of a run follow each other."""
 
-    owner: Ints
+    run: Ints  # (M,) the position of each row's run
     clients: Ints
     local: LocalUpdates
     losses: Tensor  # (M,) at the model that was sent, where anybody looks at them; else nan
 
 
-def rows_of(lane: int, owner: Ints) -> slice:
-    """Where a lane's rows are; those of a lane follow each other."""
-    return slice(*np.searchsorted(owner, (lane, lane + 1)).tolist())
+def rows_of(run: int, runs: Ints) -> slice:
+    """Where the rows of a run are, if those of a run follow each other."""
+    return slice(*np.searchsorted(runs, (run, run + 1)).tolist())
 
 
-def require_finite(round: int, numbers: Floats, lanes: Sequence[Lane], owner: Ints, clients: Ints) -> None:
-    """There is no going on from what is no number: stop, and say whose it was."""
+def require_finite(round: int, numbers: Floats, runs: Sequence[Run], run: Ints, clients: Ints) -> None:
+    """Stop where a number is not finite, and say whose it was."""
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if len(wrong):
-        lane = lanes[owner[wrong[0]]]
-        who = ", ".join(map(str, clients[wrong[owner[wrong] == owner[wrong[0]]]][:5]))
-        where = f"round {round}, {lane.name}, seed {lane.world.seed}"
+        first = run[wrong[0]]
+        who = ", ".join(map(str, clients[wrong[run[wrong] == first]][:5]))
+        where = f"round {round}, {runs[first].name}, seed {runs[first].seed}"
         raise ValueError(f"{where}: the losses or weights of clients {who} are not finite; try a smaller train.lr")
 
 
-def pairs(owner: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
-    """Lane and client of every row."""
-    return zip(owner.tolist(), clients.tolist(), strict=True)
+def pairs(run: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
+    """Run and client of every row."""
+    return zip(run.tolist(), clients.tolist(), strict=True)
 
 
 def selections(cohorts: Sequence[Ints]) -> Ints:

@@ -10,12 +10,14 @@ from torch import nn
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
 from equifl.sim.data.datasets import Dataset
-from equifl.sim.engines.choose import choose_engine, obstacle_to_fast
-from equifl.sim.engines.torch.engine import Engine
+from equifl.sim.engines.base import Job
+from equifl.sim.engines.choose import choose_engine
+from equifl.sim.engines.compiled.engine import CompiledEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import Shape, examples_of, lenet, make_module
 from equifl.sim.run import engine_for, load_data, made_with
+from equifl.sim.tasks import Task
 from tests.sim.engines.torch.test_engine import SHAPES, made_up
 from tests.sim.models_of_ours import Residual, Tokens
 
@@ -31,8 +33,8 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_our_models_run_fast(name: str) -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     model = StackedModel.of(make_module(name.split()[0], SHAPES[name], 10, {}), SHAPES[name])
-    assert obstacle_to_fast(model, "cpu") == ""
-    assert choose_engine(model, made_up(SHAPES[name]), "cpu", "auto").name == "fast"
+    engine, note = choose_engine(Job(model, made_up(SHAPES[name])))
+    assert (engine.name, note) == ("compiled", "")
 
 
 def test_one_relu_for_all_layers_runs_fast_and_right() -> None:
@@ -44,9 +46,9 @@ def test_one_relu_for_all_layers_runs_fast_and_right() -> None:
         made_up(IMAGE),
         nn.utils.parameters_to_vector(module.parameters()),
     )
-    fast, general = (choose_engine(model, dataset, "cpu", wanted) for wanted in ("auto", "general"))
-    assert (fast.name, general.name) == ("fast", "general")
-    found, expected = (engine.gradients(weights.detach()[None], np.arange(30)[None]) for engine in (fast, general))
+    engines = [choose_engine(Job(model, dataset), wanted)[0] for wanted in ("auto", "torch")]
+    assert [engine.name for engine in engines] == ["compiled", "torch"]
+    found, expected = (engine.gradients(weights.detach()[None], np.arange(30)[None]) for engine in engines)
     torch.testing.assert_close(found, expected)
 
 
@@ -82,33 +84,58 @@ def test_what_is_not_for_the_fast_engine_runs_by_the_general_one_and_says_why(
     module: nn.Module, shape: Shape, obstacle: str
 ) -> None:
     model = StackedModel.of(module, shape)
-    engine = choose_engine(model, made_up(shape), "cpu", "auto")
-    assert isinstance(engine, Engine)
-    assert obstacle in engine.note
-    with pytest.raises(ValueError, match=f"engine: the fast one cannot run this here: .*{obstacle}"):
-        choose_engine(model, made_up(shape), "cpu", "fast")
+    job = Job(model, made_up(shape))
+    engine, note = choose_engine(job)
+    assert engine.name == "torch"
+    assert note.startswith("by the torch engine, not by compiled: ")
+    assert obstacle in note
+    with pytest.raises(ValueError, match=f"engine: 'compiled' cannot do this here: .*{obstacle}"):
+        choose_engine(job, "compiled")
 
 
 def test_integers_go_by_the_general_engine_and_are_refused_by_the_fast_one() -> None:
     x, y = np.arange(48).reshape(12, 4) % 12, np.arange(12) % 10
     dataset = Dataset("tokens", x, y, x, y, 10)
     model = StackedModel.of(Tokens(), (4,), examples_of(dataset))
-    engine = choose_engine(model, dataset, "cpu", "auto")
-    assert (engine.name, engine.note) == ("general", "the data are integers, and the fast engine takes float32")
-    with pytest.raises(ValueError, match="engine: the fast one cannot run this here: the data are integers"):
-        choose_engine(model, dataset, "cpu", "fast")
+    engine, note = choose_engine(Job(model, dataset))
+    assert engine.name == "torch"
+    assert note == "by the torch engine, not by compiled: the data are integers, and it takes float32"
+    with pytest.raises(ValueError, match="engine: 'compiled' cannot do this here: the data are integers"):
+        choose_engine(Job(model, dataset), "compiled")
+
+
+def test_another_task_than_classification_is_not_for_the_compiled_engine() -> None:
+    model = StackedModel.of(lenet(IMAGE, 10), IMAGE)
+    other = Task(
+        "squares", loss=lambda outputs, _: outputs.square().sum(dim=1), score=lambda outputs, _: outputs[:, 0]
+    )
+    engine, note = choose_engine(Job(model, made_up(IMAGE), task=other))
+    assert engine.name == "torch"
+    assert note.endswith("it does classification only, not squares")
+    weights = nn.utils.parameters_to_vector(model.module.parameters()).detach()[None]
+    outputs = model.module(torch.from_numpy(made_up(IMAGE).x_test)).detach()
+    np.testing.assert_allclose(engine.scores(weights)[0], outputs[:, 0], rtol=1e-4, atol=1e-5)
+    (loss,) = engine.losses(weights, np.arange(5)[None])
+    expected = model.module(torch.from_numpy(made_up(IMAGE).x_train[:5])).square().sum(dim=1).mean()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_an_engine_that_nobody_knows() -> None:
+    with pytest.raises(ValueError, match="engine: 'compile' is not known; did you mean 'compiled'"):
+        choose_engine(Job(StackedModel.of(lenet(IMAGE, 10), IMAGE), made_up(IMAGE)), "compile")
 
 
 @pytest.mark.usefixtures("no_numba")
 def test_without_numba_the_general_engine_runs_and_says_how_to_get_it() -> None:
     model = StackedModel.of(lenet(IMAGE, 10), IMAGE)
-    engine = choose_engine(model, made_up(IMAGE), "cpu", "auto")
-    assert (engine.name, engine.note) == ("general", "numba is not installed; pip install 'equifl[fast]'")
-    assert choose_engine(model, made_up(IMAGE), "cpu", "general").note == ""
+    engine, note = choose_engine(Job(model, made_up(IMAGE)))
+    assert engine.name == "torch"
+    assert note.endswith("not by compiled: numba is not installed; pip install 'equifl[fast]'")
+    assert choose_engine(Job(model, made_up(IMAGE)), "torch")[1] == ""
     for module in (Twice(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10)), Residual()):
-        engine = choose_engine(StackedModel.of(module, IMAGE), made_up(IMAGE), "cpu", "auto")
-        assert engine.name == "general"
-        assert engine.note.startswith("the model is no plain sequence")
+        engine, note = choose_engine(Job(StackedModel.of(module, IMAGE), made_up(IMAGE)))
+        assert engine.name == "torch"
+        assert "not by compiled: the model is no plain sequence" in note
 
 
 def test_a_numba_that_does_not_load_is_no_obstacle_to_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -116,29 +143,32 @@ def test_a_numba_that_does_not_load_is_no_obstacle_to_a_run(monkeypatch: pytest.
     (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.0 or less')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "numba", raising=False)
-    engine = choose_engine(StackedModel.of(lenet(IMAGE, 10), IMAGE), made_up(IMAGE), "cpu", "auto")
-    assert (engine.name, engine.note) == ("general", "numba does not load (Numba needs NumPy 2.0 or less)")
+    engine, note = choose_engine(Job(StackedModel.of(lenet(IMAGE, 10), IMAGE), made_up(IMAGE)))
+    assert engine.name == "torch"
+    assert note.endswith("numba does not load (Numba needs NumPy 2.0 or less)")
 
 
 def test_numba_that_must_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     numba = pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
-    assert obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10), IMAGE), "cpu") == "NUMBA_DISABLE_JIT is set"
+    job = Job(StackedModel.of(lenet(IMAGE, 10), IMAGE), made_up(IMAGE))
+    assert CompiledEngine.supports(job) == "NUMBA_DISABLE_JIT is set"
 
 
 def test_without_fused_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llvmlite")
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"sse2": True})
-    assert "fused multiply-add" in obstacle_to_fast(StackedModel.of(lenet(IMAGE, 10), IMAGE), "cpu")
+    job = Job(StackedModel.of(lenet(IMAGE, 10), IMAGE), made_up(IMAGE))
+    assert "fused multiply-add" in CompiledEngine.supports(job)
 
 
-@pytest.mark.parametrize("begun", ["general", "fast"])
+@pytest.mark.parametrize("begun", ["torch", "compiled"])
 def test_a_run_goes_on_by_the_engine_it_was_begun_with(begun: str, tmp_path: Path) -> None:
     config = Config()
     assert engine_for(tmp_path / "run", config) == "auto"
     with RunFolder.open(tmp_path / "run", config.as_dict(), made_with("cpu", begun)) as folder:
         assert folder.made_with["engine"] == begun
-        assert ("numba" in folder.made_with["versions"]) == (begun != "general")
+        assert ("numba" in folder.made_with["versions"]) == (begun == "compiled")
     assert engine_for(tmp_path / "run", config) == begun
 
 
@@ -150,10 +180,17 @@ def test_a_run_of_the_hybrid_engine_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_from_before_there_were_others_goes_on_by_the_general_one(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", Config().as_dict(), {}).close()
-    assert engine_for(tmp_path / "run", Config()) == "general"
+    assert engine_for(tmp_path / "run", Config()) == "torch"
 
 
-@pytest.mark.parametrize("engine", ["general", "fast"])
+@pytest.mark.parametrize(("old", "new"), [("general", "torch"), ("fast", "compiled")])
+def test_engines_go_by_their_older_names_too(old: str, new: str, tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", Config().as_dict(), {"engine": old}).close()
+    assert engine_for(tmp_path / "run", Config()) == new
+    assert Config.load(None, [f"engine={old}"]).engine == new
+
+
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 def test_the_configuration_decides(engine: str) -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     config = Config.load(None, [f"engine={engine}", "selectors={uniform={}}", "seeds=[0]"])

@@ -70,8 +70,8 @@ def reference() -> Reference:
 
 
 def local_updates(federation: Federation, weights: torch.Tensor, clients: list[int], round: int) -> torch.Tensor:
-    world, slow = federation.lanes[0].world, reference()
-    rows = [slow.train(weights, world.batches(federation.sgd, round, client), federation.sgd)[0] for client in clients]
+    environment, slow, local = federation.runs[0].environment, reference(), federation.local
+    rows = [slow.train(weights, environment.batches(local, round, client), local)[0] for client in clients]
     return weights.double() - torch.stack(rows)
 
 
@@ -86,7 +86,7 @@ AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 def test_rounds_are_algorithm_1(kind: str) -> None:
     federation = make(f"server.aggregate={kind}", "server.q=2.0", "server.lr=0.5")
     weights = federation.models[0].clone().double()
-    slow, world = reference(), federation.lanes[0].world
+    slow, world = reference(), federation.runs[0].environment
     for round in range(4):
         clients = [(round + i) % N for i in range(K)]
         record = federation.play()[0]
@@ -123,7 +123,7 @@ def test_stale_signals_are_those_of_who_took_part_last() -> None:
 
 def test_stale_losses_are_those_at_the_model_received() -> None:
     federation = make()
-    slow, world = reference(), federation.lanes[0].world
+    slow, world = reference(), federation.runs[0].environment
     expected = np.array([slow.gradient(federation.models[0], world.partition.train[c])[0] for c in range(N)])
     for round in range(3):
         model = federation.models[0].clone()
@@ -136,7 +136,7 @@ def test_stale_losses_are_those_at_the_model_received() -> None:
 @pytest.mark.parametrize("examples", [None, 4])
 def test_fresh_signals_are_everyones_at_the_current_model(examples: int | None) -> None:
     federation = make("signal=gradient", *([f"signal_examples={examples}"] if examples else []))
-    slow, world = reference(), federation.lanes[0].world
+    slow, world = reference(), federation.runs[0].environment
     for _ in range(3):
         asked = [world.signal_examples(client) for client in range(N)]
         heard = [slow.gradient(federation.models[0], ids) for ids in asked]
@@ -163,7 +163,7 @@ def test_everyone_in_a_world_sees_the_same_but_for_the_selection() -> None:
 
 def test_who_is_offline_is_not_selected() -> None:
     federation = make("availability.online=0.5", "rounds=30", "evaluate_every=30", selectors={"uniform": {}})
-    world = federation.lanes[0].world
+    world = federation.runs[0].environment
     sizes = []
     for round in range(30):
         cohort = federation.play()[0]["cohort"]
@@ -209,7 +209,7 @@ def test_a_wrong_trace_is_refused(text: str | None, message: str, tmp_path: Path
 
 def test_who_drops_out_was_selected_but_is_not_heard() -> None:
     federation = make("availability.dropout=0.5", "rounds=8")
-    world = federation.lanes[0].world
+    world = federation.runs[0].environment
     for round in range(8):
         model, heard = federation.models[0].clone(), federation.memory.updates[0].clone()
         if round == 0:
@@ -223,7 +223,7 @@ def test_who_drops_out_was_selected_but_is_not_heard() -> None:
         if stayed:
             expected = expected - local_updates(federation, model, stayed, round).mean(dim=0)
         torch.testing.assert_close(federation.models[0].double(), expected, rtol=1e-4, atol=1e-5)
-    assert federation.lanes[0].store.signals(8).times_selected.sum() == 8 * K
+    assert federation.runs[0].store.signals(8).times_selected.sum() == 8 * K
 
 
 def test_the_evaluated_model_is_the_mean_of_the_last() -> None:
@@ -234,8 +234,8 @@ def test_the_evaluated_model_is_the_mean_of_the_last() -> None:
         record = federation.play()[0]
         models.append(federation.models[0].clone())
         mean = torch.stack(models[-3:]).double().mean(dim=0)
-        correct = slow.correct(mean)
-        tests = federation.lanes[0].world.partition.test
+        correct = slow.scores(mean)
+        tests = federation.runs[0].environment.partition.test
         assert record["client_accuracy"] == [round(100 * float(correct[ids].mean()), 4) for ids in tests]
         assert record["accuracy"] == pytest.approx(100 * correct.mean())
 
@@ -243,7 +243,7 @@ def test_the_evaluated_model_is_the_mean_of_the_last() -> None:
 def test_a_record_says_what_the_objective_was_worth() -> None:
     federation = make(selectors={"subtrunc": {"lam": 1e6, "b": 0.5}, "uniform": {}})
     records = federation.play()
-    selector: Any = federation.lanes[0].selector
+    selector: Any = federation.runs[0].selector
     assert set(records[0]["objective"]) == {"G", "H"}
     assert records[0]["objective"]["H"] == pytest.approx(1e6 * 0.5)
     assert records[0]["saturated_at"] == 1  # the loss of three classes at the start is ln 3: ln(1 + 1.1) = 0.74
@@ -284,7 +284,7 @@ def test_selectors_may_see_sketches_instead_of_updates(signal: str) -> None:
         assert seen.distances is None
         np.testing.assert_allclose(short.models, whole.models, atol=1e-6)
     assert short.memory.updates.numel() == 0
-    heard = short.lanes[0].store.signals(9).updates
+    heard = short.runs[0].store.signals(9).updates
     assert heard is not None
     np.testing.assert_allclose(heard, sketch.rows(whole.memory.updates[0].numpy()), atol=1e-5)
 
@@ -337,8 +337,8 @@ def test_selectors_of_ones_own_need_not_say_what_they_need() -> None:
             return Uniform().select(signals, k, rng=rng)
 
     federation = make()
-    federation.lanes[0].selector = Plain()
-    assert federation.lanes[0].needs == {"losses", "updates"}
+    federation.runs[0].selector = Plain()
+    assert federation.runs[0].needs == {"losses", "updates"}
     assert len(federation.play()[0]["cohort"]) == K
 
 
@@ -381,7 +381,7 @@ def test_dropped_clients_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "equifl"):
         federation = Federation(chosen, alone, device="cpu")
     assert "2 of 6 clients dropped: no training or no test examples" in caplog.messages
-    assert len(federation.lanes[0].world.sizes) == 4
+    assert len(federation.runs[0].environment.sizes) == 4
     with pytest.raises(ValueError, match="data: owners: 2 of 6 clients are in one split only: 4, 5;"):
         Federation(config("clients=4"), alone, device="cpu")
 
@@ -434,14 +434,14 @@ def test_terms_of_the_same_name_add_up() -> None:
 
 
 def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
-    assert all(lane.store.guard for lane in make("server.guard=true").lanes)
-    assert not any(lane.store.guard for lane in make().lanes)
+    assert all(lane.store.guard for lane in make("server.guard=true").runs)
+    assert not any(lane.store.guard for lane in make().runs)
 
 
 @pytest.mark.parametrize("engine", ["general", "auto"])
 def test_on_a_cpu_tf32_changes_nothing(engine: str) -> None:
     plain, rough = (make(f"engine={engine}", f"train.tf32={asked}") for asked in ("false", "true"))
-    assert rough.sgd.tf32
+    assert rough.local.tf32
     for _ in range(4):
         assert plain.play() == rough.play()
     assert torch.equal(plain.models, rough.models)
@@ -494,5 +494,5 @@ def test_newcomers_with_other_classes_do_not_take_over(tmp_path: Path) -> None:
     }
     assert old["uniform"] > 85
     assert old["rota"] >= old["uniform"] - 2
-    seats = [cohort for run in federation.lanes if run.name == "rota" for cohort in run.cohorts[60:]]
+    seats = [cohort for run in federation.runs if run.name == "rota" for cohort in run.cohorts[60:]]
     assert (np.concatenate(seats) < 20).mean() >= 0.4

@@ -1,4 +1,4 @@
-"""The fast path on a CPU: small networks of convolutions, ReLU, max-pooling and linear layers, one client a task.
+"""Plain chains of convolutions, ReLU, max-pooling and linear layers on a CPU, one client a task.
 
 A network becomes a plan with tables (`network_plan`); the work by them is in `client_work`.
 """
@@ -16,28 +16,35 @@ from torch import Tensor
 
 from equifl._numerics.threads import cores
 from equifl.signals import Bools, Ints
-from equifl.sim.data.datasets import Dataset
-from equifl.sim.engines.compiled import client_work as client
-from equifl.sim.engines.compiled.network_plan import Network
-from equifl.sim.engines.torch.engine import Sgd, Trained
-from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.engines.base import Job, Trained
+from equifl.sim.engines.compiled.support import obstacle
+from equifl.sim.engines.local_training import LocalTraining
 
 TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on all cores
 
 
-class FastEngine:
-    """What `Engine` does, on a CPU, by the kernels: a client's numbers depend on nobody else's, nor on the cores.
+class CompiledEngine:
+    """What every `Engine` does, by loops that numba compiles: a client's numbers do not depend on cores or company.
 
     Args:
-        model: an architecture of plain layers; `equifl.sim.engines.choose` says whether it is one.
-        dataset: clients are positions in it.
+        job: what to work on, if `supports` has no objection.
     """
 
-    name, note = "fast", ""
+    name = "compiled"
 
-    def __init__(self, model: StackedModel, dataset: Dataset) -> None:
-        self.model, self.device = model, torch.device("cpu")
-        self._network = Network(model.layers, dataset.x_train.shape[1:])
+    @classmethod
+    def supports(cls, job: Job) -> str:
+        """See `Engine.supports`."""
+        return obstacle(job)
+
+    def __init__(self, job: Job) -> None:
+        from equifl.sim.engines.compiled import client_work  # numba is optional, and takes a second
+        from equifl.sim.engines.compiled.network_plan import Network
+
+        dataset = job.dataset
+        self.device = torch.device("cpu")
+        self._client = client_work
+        self._network = Network(job.model.layers, dataset.x_train.shape[1:])
         self._pool = ThreadPoolExecutor(cores(), initializer=torch.set_flush_denormal, initargs=(True,))
         self._own = threading.local()
         torch.set_num_threads(1)  # PyTorch's own would spin beside ours
@@ -46,35 +53,38 @@ class FastEngine:
             for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
         )
 
-    def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
+    def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
         """See `Engine.train`."""
         found = torch.empty(weights.shape)
-        options = (sgd.lr, sgd.momentum, sgd.weight_decay)
-        losses, steps = self._each(client.TRAIN, weights, examples, found, options)
+        options = (local.lr, local.momentum, local.weight_decay)
+        losses, steps = self._each(self._client.TRAIN, weights, batches, found, options)
         return Trained(found, losses, steps)
 
     def losses(self, weights: Tensor, examples: Ints) -> Tensor:
         """See `Engine.losses`."""
-        return self._each(client.LOSS, weights, examples[:, None], torch.empty(len(weights), 0))[0]
+        return self._each(self._client.LOSS, weights, examples[:, None], torch.empty(len(weights), 0))[0]
 
     def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
         """See `Engine.gradients`."""
         found = torch.empty(weights.shape)
-        return self._each(client.GRADIENT, weights, examples[:, None], found)[0], found
+        return self._each(self._client.GRADIENT, weights, examples[:, None], found)[0], found
 
-    def correct(self, weights: Tensor) -> Bools:
-        """See `Engine.correct`."""
+    def scores(self, weights: Tensor) -> Bools:
+        """See `Engine.scores`."""
         x, y = self._test
         found = np.empty((len(weights), len(y)), np.float32)
 
         def predict(row: int, start: int) -> None:
             part = slice(start, start + TESTED_AT_ONCE)
             examples = np.arange(len(y))[None, part]
-            self._work(client.PREDICT, (x, y), weights[row].numpy(), examples, found[row, part])
+            self._work(self._client.PREDICT, (x, y), weights[row].numpy(), examples, found[row, part])
 
         tasks = itertools.product(range(len(weights)), range(0, len(y), TESTED_AT_ONCE))
         list(self._pool.map(predict, *zip(*tasks, strict=True)))
         return found == y
+
+    def limit_memory(self, bytes: int, *, models: int, batch: int) -> None:
+        """See `Engine.limit_memory`: on a CPU there is nothing to limit."""
 
     def _each(
         self, job: int, weights: Tensor, examples: Ints, found: Tensor, options: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -92,4 +102,4 @@ class FastEngine:
     ) -> tuple[float, int]:
         if not hasattr(self._own, "desk"):
             self._own.desk = self._network.desk()
-        return client.work(job, self._network.layout, self._own.desk, *data, weights, examples, options, found)
+        return self._client.work(job, self._network.layout, self._own.desk, *data, weights, examples, options, found)

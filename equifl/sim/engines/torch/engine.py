@@ -1,4 +1,4 @@
-"""Many clients, one tensor: local training, losses, gradients and evaluation of a stack of models at once.
+"""Any module by PyTorch: local training, losses, gradients and evaluation of a stack of models at once.
 
 Row m of a weight matrix is one model. The rows are independent, so the gradient of the sum of their losses
 is the gradient of each, and one program trains them all.
@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from equifl._numerics.checks import require
 from equifl._numerics.threads import cores
-from equifl.signals import Bools, Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.signals import Bools, Floats, Ints
+from equifl.sim.engines.base import Job, Trained
 from equifl.sim.engines.cuda.recorded_step import RecordedStep, State, Step
-from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.torch.transfers import to_device
 
 Part = TypeVar("Part")
@@ -32,77 +30,32 @@ _FEW = 512  # models that a GPU trains faster than Python launches their kernels
 _KEPT = 4  # recorded steps, each with memory of its own
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sgd:
-    """Local training by SGD: for `steps` batches, or for `epochs` passes over the client's data.
-
-    With `tf32`, products on a GPU may be of three digits.
-
-    >>> Sgd(lr=0.1, batch_size=4, epochs=1).batches(6, np.random.default_rng(0)).shape
-    (2, 4)
-    """
-
-    lr: float
-    batch_size: int = 32
-    steps: int | None = None
-    epochs: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    tf32: bool = False
-
-    def batches(self, examples: int, rng: np.random.Generator) -> Ints:
-        """(steps, batch_size) positions among a client's examples, each pass in a new order; -1 = no example."""
-        size = min(self.batch_size, examples)
-        if self.epochs is not None:  # the last batch of a pass may be smaller
-            order = np.full((self.epochs, -(-examples // size) * size), -1)
-            order[:, :examples] = [rng.permutation(examples) for _ in range(self.epochs)]
-        else:  # or is left out, so that no batch has an example twice
-            steps, whole = self.steps or 1, examples // size * size
-            passes = [rng.permutation(examples)[:whole] for _ in range(-(-steps * size // whole))]
-            order = np.concatenate(passes)[: steps * size]
-        batches = np.full((order.size // size, self.batch_size), -1)
-        batches[:, :size] = order.reshape(-1, size)
-        return batches
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What comes back from local training, one row a model."""
-
-    weights: Tensor  # (M, d)
-    last_loss: Tensor  # (M,) on the batch of the last step, before that step
-    steps: Tensor  # (M,) how many each took
-
-
-class Engine:
+class TorchEngine:
     """Runs stacks of models on one device.
 
     On a CPU the stack is cut into small parts that run side by side, one thread each: small enough for the caches,
     and of a size that does not depend on the number of cores, so that neither do the results. PyTorch's own
     threads would come on top, so this process's are turned off. On a GPU it is TF32 that is turned off, which PyTorch
     allows for convolutions unless told otherwise: with three digits a GPU would not play the rounds of a CPU. Training
-    may ask for it; what is asked for besides, distances and evaluation never have it.
+    may allow it; losses, gradients, distances and evaluation never have it.
 
     Args:
-        model: the architecture.
-        dataset: its arrays go to the device once; clients are positions in them.
-        device: "cpu" or "cuda".
+        job: what to work on; its arrays go to the device once.
         budget: how many input numbers one program takes at a time, which bounds its memory (default 2^17 on a CPU:
             five LeNets with a batch of 32 each; 2^26 on a GPU).
-        note: why it is not the fast engine, if that was asked for.
     """
 
-    def __init__(
-        self,
-        model: StackedModel,
-        dataset: Dataset,
-        device: str,
-        *,
-        budget: int | None = None,
-        note: str = "",
-    ) -> None:
-        self.model, self.name, self.note = model, "general", note
-        self.device = torch.device(device)
+    name = "torch"
+
+    @classmethod
+    def supports(cls, job: Job) -> str:
+        """It does every job."""
+        return ""
+
+    def __init__(self, job: Job, *, budget: int | None = None) -> None:
+        dataset = job.dataset
+        self.model, self.task = job.model, job.task
+        self.device = torch.device(job.device)
         on_gpu = self.device.type == "cuda"
         self._budget = budget or (2**26 if on_gpu else 2**17)
         self._evaluated = self._budget * (1 if on_gpu else 8)  # without gradients a CPU's caches hold more
@@ -117,7 +70,7 @@ class Engine:
         self.x_train, self.x_test = (torch.from_numpy(x).to(self.device) for x in (dataset.x_train, dataset.x_test))
         self.y_train, self.y_test = (torch.from_numpy(y).to(self.device) for y in (dataset.y_train, dataset.y_test))
 
-    def stay_within(self, memory_limit: int, *, models: int, batch: int) -> None:
+    def limit_memory(self, bytes: int, *, models: int, batch: int) -> None:
         """Work in parts that are small enough for so many bytes of a GPU, of which some are taken already.
 
         What a part takes is tried out. Of each of the `models` that are trained at a time there are a few copies.
@@ -132,22 +85,16 @@ class Engine:
         self._gradient(weights, torch.zeros(few, batch, dtype=torch.int64, device=self.device))
         part = torch.cuda.max_memory_allocated() - before
         least = taken + 2 * part
-        require(
-            "memory_limit", memory_limit, memory_limit >= least, f"{least} or more here, or fewer lanes, or a sketch"
-        )
-        budget = (memory_limit - taken) * few * batch * self._example // (2 * part)  # half of it may lie idle
+        require("memory_limit", bytes, bytes >= least, f"{least} or more here, or fewer runs, or a sketch")
+        budget = (bytes - taken) * few * batch * self._example // (2 * part)  # half of it may lie idle
         self._budget, self._evaluated = min(self._budget, budget), min(self._evaluated, budget)
         self._kept, self._least = 0, 1
 
-    def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
-        """Local SGD of every row of `weights` (M, d) on its own batches.
-
-        `examples` (M, steps, batch) are positions in the training data; -1 = no example. A step without any is
-        not taken, so that clients may differ in how many steps they make.
-        """
-        with _tf32(sgd.tf32 and self.device.type == "cuda"):
+    def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
+        """See `Engine.train`."""
+        with _tf32(local.tf32 and self.device.type == "cuda"):
             parts = self._side_by_side(
-                lambda rows: self._train(weights[rows], examples[rows], sgd), len(weights), examples.shape[2]
+                lambda rows: self._train(weights[rows], batches[rows], local), len(weights), batches.shape[2]
             )
         return Trained(
             torch.cat([part.weights for part in parts]),
@@ -155,12 +102,12 @@ class Engine:
             torch.cat([part.steps for part in parts]),
         )
 
-    def _train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
-        taken: Bools = np.any(examples >= 0, axis=2)  # (M, steps)
-        positions, active = to_device(examples, self.device), to_device(taken, self.device)
-        step: Step = partial(self._step, sgd, bool(taken.all()))
+    def _train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
+        taken: Bools = np.any(batches >= 0, axis=2)  # (M, steps)
+        positions, active = to_device(batches, self.device), to_device(taken, self.device)
+        step: Step = partial(self._step, local, bool(taken.all()))
         state = weights, torch.zeros_like(weights), torch.zeros(len(weights), device=self.device)
-        recorded = self._recorded(step, state, positions, active, (sgd, bool(taken.all())))
+        recorded = self._recorded(step, state, positions, active, (local, bool(taken.all())))
         if recorded is not None:
             state = recorded.take(state, positions, active)
         else:
@@ -168,17 +115,17 @@ class Engine:
                 state = step(state, positions[:, i], active[:, i])
         return Trained(state[0], state[2], active.sum(dim=1))
 
-    def _step(self, sgd: Sgd, by_all: bool, state: State, positions: Tensor, active: Tensor) -> State:
+    def _step(self, local: LocalTraining, by_all: bool, state: State, positions: Tensor, active: Tensor) -> State:
         """One step of SGD, taken by all or by those who are active."""
         weights, velocity, last_loss = state
         loss, change = self._gradient(weights, positions)
-        if sgd.weight_decay:
-            change = change + sgd.weight_decay * weights
-        if sgd.momentum:
-            velocity = change = sgd.momentum * velocity + change
+        if local.weight_decay:
+            change = change + local.weight_decay * weights
+        if local.momentum:
+            velocity = change = local.momentum * velocity + change
         if not by_all:
             change, loss = change * active.unsqueeze(1), torch.where(active, loss, last_loss)
-        return weights - sgd.lr * change, velocity, loss
+        return weights - local.lr * change, velocity, loss
 
     def _recorded(
         self, step: Step, state: State, positions: Tensor, active: Tensor, kind: Hashable
@@ -196,11 +143,11 @@ class Engine:
         return self._steps.get(key)
 
     def losses(self, weights: Tensor, examples: Ints) -> Tensor:
-        """(M,) loss of each row of `weights` over its own examples (M, n) of the training data; -1 = no example."""
+        """See `Engine.losses`."""
         return self._over_examples(weights, examples, gradients=False)[0]
 
     def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
-        """The same, and (M, d) its gradient."""
+        """See `Engine.gradients`."""
         return self._over_examples(weights, examples, gradients=True)
 
     def _over_examples(self, weights: Tensor, examples: Ints, *, gradients: bool) -> tuple[Tensor, Tensor]:
@@ -228,8 +175,8 @@ class Engine:
         """(M,) mean loss of each row of `weights` over its positions (M, B); 0 if it has none."""
         there = positions >= 0
         examples = positions.clamp(min=0)
-        logits = self.model.forward(weights, self.x_train[examples])
-        each = cross_entropy(logits.flatten(0, 1), self.y_train[examples].flatten(), reduction="none").view_as(there)
+        outputs = self.model.forward(weights, self.x_train[examples])
+        each = self.task.loss(outputs.flatten(0, 1), self.y_train[examples].flatten()).view_as(there)
         return (each * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
 
     def _gradient(self, weights: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,15 +185,17 @@ class Engine:
         (gradient,) = torch.autograd.grad(losses.sum(), weights)
         return losses.detach(), gradient
 
-    def correct(self, weights: Tensor) -> Bools:
-        """(M, test examples) whether each model classifies each test example rightly."""
-        found = torch.empty((len(weights), len(self.y_test)), dtype=torch.bool, device=self.device)
+    def scores(self, weights: Tensor) -> Floats:
+        """See `Engine.scores`."""
+        found = torch.empty((len(weights), len(self.y_test)), device=self.device)
 
         @torch.no_grad()
         def work(rows: slice) -> None:
             for columns in _chunks(len(self.y_test), self._width(rows)):
                 inputs = self.x_test[columns].unsqueeze(0).expand(rows.stop - rows.start, *[-1] * self.x_test.dim())
-                found[rows, columns] = self.model.forward(weights[rows], inputs).argmax(dim=2) == self.y_test[columns]
+                outputs = self.model.forward(weights[rows], inputs).flatten(0, 1)
+                targets = self.y_test[columns].repeat(rows.stop - rows.start)
+                found[rows, columns] = self.task.score(outputs, targets).float().view(rows.stop - rows.start, -1)
 
         self._side_by_side(work, len(weights))
         return found.cpu().numpy()
@@ -262,7 +211,7 @@ class Engine:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """If allowed, products on a GPU are of three digits for so long."""
+    """Allow TF32 matrix products on a GPU for so long, if asked to."""
     if allowed:
         _allow_tf32(True)
     try:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from equifl.sim.data.datasets import Dataset
+from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
-from equifl.sim.engines.torch.engine import Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.models.zoo import Shape, make_module
 from tests.sim.engines.torch.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_up
@@ -24,7 +24,8 @@ pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'e
 
 from llvmlite import binding
 
-from equifl.sim.engines.compiled.engine import FastEngine
+from equifl.sim.engines.base import Job
+from equifl.sim.engines.compiled.engine import CompiledEngine
 from equifl.sim.engines.compiled.llvm import WIDE
 
 NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
@@ -34,13 +35,13 @@ def weights_of(module: nn.Module) -> torch.Tensor:
     return nn.utils.parameters_to_vector(module.parameters()).detach().clone()
 
 
-def both(name: str) -> tuple[FastEngine, Reference, torch.Tensor]:
+def both(name: str) -> tuple[CompiledEngine, Reference, torch.Tensor]:
     """The engine, the reference in float64, and weights for seven models."""
     dataset = made_up(NETWORKS[name])
     with torch.random.fork_rng():
         torch.manual_seed(0)
         modules = [make_module(name.split()[0], NETWORKS[name], 10, {}) for _ in range(7)]
-    engine = FastEngine(StackedModel.of(modules[0], NETWORKS[name]), dataset)
+    engine = CompiledEngine(Job(StackedModel.of(modules[0], NETWORKS[name]), dataset))
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), torch.stack(list(map(weights_of, modules)))
 
 
@@ -49,13 +50,13 @@ def both(name: str) -> tuple[FastEngine, Reference, torch.Tensor]:
 @pytest.mark.parametrize(
     "sgd",
     [
-        Sgd(lr=0.05, batch_size=8, steps=4),
-        Sgd(lr=0.05, batch_size=20, epochs=2),
-        Sgd(lr=0.02, batch_size=16, epochs=2, momentum=0.9, weight_decay=0.01),
+        LocalTraining(lr=0.05, batch_size=8, steps=4),
+        LocalTraining(lr=0.05, batch_size=20, epochs=2),
+        LocalTraining(lr=0.02, batch_size=16, epochs=2, momentum=0.9, weight_decay=0.01),
     ],
     ids=["steps", "epochs", "momentum and decay"],
 )
-def test_training_is_the_reference(name: str, sizes: list[int], sgd: Sgd) -> None:
+def test_training_is_the_reference(name: str, sizes: list[int], sgd: LocalTraining) -> None:
     engine, reference, weights = both(name)
     before, examples = weights.clone(), client_batches(sgd, sizes)
     trained = engine.train(weights, examples, sgd)
@@ -71,14 +72,14 @@ def test_training_is_the_reference(name: str, sizes: list[int], sgd: Sgd) -> Non
 @pytest.mark.parametrize("name", NETWORKS)
 def test_losses_gradients_and_evaluation_are_the_reference(name: str) -> None:
     engine, reference, weights = both(name)
-    examples = client_batches(Sgd(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
+    examples = client_batches(LocalTraining(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
     losses, gradients = engine.gradients(weights, examples)
     assert torch.equal(engine.losses(weights, examples), losses)
     for row in range(7):
         loss, gradient = reference.gradient(weights[row], examples[row])
         assert float(losses[row]) == pytest.approx(loss, rel=1e-5)
         assert (gradients[row] - gradient).norm() / gradient.norm() < 5e-6
-    assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]
+    assert engine.scores(weights).tolist() == [reference.scores(row).tolist() for row in weights]
 
 
 @st.composite
@@ -121,7 +122,7 @@ def test_any_network_and_number_of_examples(network: tuple[Shape, list[nn.Module
     module = nn.Sequential(*layers)
     values = torch.from_numpy(rng.integers(-4, 5, len(weights_of(module))).astype(np.float32)) / 8
     reference = Reference(copy.deepcopy(module).double(), dataset)
-    engine = FastEngine(StackedModel.of(module, shape), dataset)
+    engine = CompiledEngine(Job(StackedModel.of(module, shape), dataset))
     examples = np.where(rng.random(count) < 0.8, np.arange(count), -1)
     examples[0] = 0
     loss, gradient = reference.gradient(values, examples)
@@ -132,7 +133,7 @@ def test_any_network_and_number_of_examples(network: tuple[Shape, list[nn.Module
 
 
 def test_the_same_bytes_for_any_number_of_threads_and_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    sgd = Sgd(lr=0.05, batch_size=8, steps=3)
+    sgd = LocalTraining(lr=0.05, batch_size=8, steps=3)
     examples, results = client_batches(sgd, UNEQUAL), []
     for cores in (1, 2, 5):
         monkeypatch.setattr("equifl.sim.engines.compiled.engine.cores", lambda cores=cores: cores)
@@ -148,9 +149,9 @@ def test_what_is_no_number_does_not_get_lost(name: str, number: float) -> None:
     """The federation stops at it and says whose it is."""
     engine, _, weights = both(name)
     weights[2, 0] = number
-    examples = client_batches(Sgd(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
+    examples = client_batches(LocalTraining(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
     losses = engine.losses(weights, examples)
-    trained = engine.train(weights, examples[:, None], Sgd(lr=0.1, batch_size=30, steps=1))
+    trained = engine.train(weights, examples[:, None], LocalTraining(lr=0.1, batch_size=30, steps=1))
     finite = torch.isfinite(trained.last_loss + trained.weights.sum(dim=1))
     assert finite.tolist() == [row != 2 for row in range(7)]
     assert torch.isfinite(losses[[0, 1, 3, 4, 5, 6]]).all()
@@ -173,5 +174,5 @@ def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> No
     dataset: Any = made_up(NETWORKS["mlp"])
     for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test):
         array.flags.writeable = False
-    engine = FastEngine(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {}), (1, 8, 8)), dataset)
-    assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]
+    engine = CompiledEngine(Job(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {}), (1, 8, 8)), dataset))
+    assert engine.scores(weights).tolist() == [reference.scores(row).tolist() for row in weights]

@@ -11,9 +11,11 @@ from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from equifl.experiment.config import Config
 from equifl.sim.data.datasets import Dataset
+from equifl.sim.engines.base import Job
 from equifl.sim.engines.cuda.recorded_step import RecordedStep
+from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.torch import stacked_model as stacked
-from equifl.sim.engines.torch.engine import Engine, Sgd
+from equifl.sim.engines.torch.engine import TorchEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_host
 from equifl.sim.loop import client_memory as memory
@@ -33,11 +35,11 @@ def made_up(shape: tuple[int, ...], examples: int = 600) -> Dataset:
     return Dataset("made up", x[:examples], y[:examples], x[examples:], y[examples:], 10)
 
 
-def engine_of(shape: tuple[int, ...]) -> Engine:
-    return Engine(StackedModel.of(lenet(shape, 10), shape), made_up(shape), "cuda")
+def engine_of(shape: tuple[int, ...]) -> TorchEngine:
+    return TorchEngine(Job(StackedModel.of(lenet(shape, 10), shape), made_up(shape), "cuda"))
 
 
-def weights_for(engine: Engine, count: int) -> torch.Tensor:
+def weights_for(engine: TorchEngine, count: int) -> torch.Tensor:
     generator = torch.Generator("cuda").manual_seed(0)
     return 0.05 * torch.randn(count, engine.model.parameters, device="cuda", generator=generator)
 
@@ -54,9 +56,11 @@ def test_our_kernel_and_patches_agree(shape: tuple[int, ...], monkeypatch: pytes
     assert torch.linalg.norm(gradients - slopes) < 1e-5 * torch.linalg.norm(slopes)
 
 
-@pytest.mark.parametrize("sgd", [Sgd(lr=0.1, steps=4), Sgd(lr=0.1, steps=4, momentum=0.9, weight_decay=0.1)])
+@pytest.mark.parametrize(
+    "sgd", [LocalTraining(lr=0.1, steps=4), LocalTraining(lr=0.1, steps=4, momentum=0.9, weight_decay=0.1)]
+)
 @pytest.mark.parametrize("ragged", [False, True])
-def test_a_recorded_step_is_the_step(sgd: Sgd, ragged: bool) -> None:
+def test_a_recorded_step_is_the_step(sgd: LocalTraining, ragged: bool) -> None:
     engine = engine_of((1, 28, 28))
     weights, examples = weights_for(engine, 6), np.random.default_rng(1).integers(0, 600, (6, 4, 32))
     if ragged:
@@ -121,10 +125,10 @@ class Net(nn.Module):
 def test_a_users_module_is_trained_as_by_itself(twist: bool) -> None:
     torch.backends.cudnn.allow_tf32 = True  # PyTorch's default, which the engine turns off
     module, dataset = Net(twist).cuda(), made_up((1, 28, 28))
-    engine = Engine(StackedModel.of(module, (1, 28, 28)), dataset, "cuda")
+    engine = TorchEngine(Job(StackedModel.of(module, (1, 28, 28)), dataset, "cuda"))
     start = nn.utils.parameters_to_vector(module.parameters()).detach()
     examples = np.random.default_rng(1).integers(0, 600, (5, 3, 32))
-    trained = engine.train(start.repeat(5, 1), examples, Sgd(lr=0.05, steps=3)).weights
+    trained = engine.train(start.repeat(5, 1), examples, LocalTraining(lr=0.05, steps=3)).weights
     for batches, found in zip(examples, trained, strict=True):
         alone = deepcopy(module)
         optimiser = torch.optim.SGD(alone.parameters(), lr=0.05)
@@ -142,10 +146,10 @@ def test_training_may_have_tf32_and_nothing_else_has_it(twist: bool) -> None:
     """In a chain of plain layers, whose step is recorded, and in a module of one's own."""
     torch.manual_seed(0)
     module = Net(twist)
-    engine = Engine(StackedModel.of(module, (1, 28, 28)), made_up((1, 28, 28)), "cuda")
+    engine = TorchEngine(Job(StackedModel.of(module, (1, 28, 28)), made_up((1, 28, 28)), "cuda"))
     weights = nn.utils.parameters_to_vector(module.parameters()).detach().cuda().repeat(5, 1)
     examples = np.random.default_rng(1).integers(0, 600, (5, 3, 32))
-    plain, rough = Sgd(lr=0.05, steps=3), Sgd(lr=0.05, steps=3, tf32=True)
+    plain, rough = LocalTraining(lr=0.05, steps=3), LocalTraining(lr=0.05, steps=3, tf32=True)
     found = [[engine.train(weights, examples, sgd).weights for _ in range(3)] for sgd in (plain, rough, plain)]
     change = torch.linalg.norm(found[0][0] - weights)
     first, other, again = ([float(torch.linalg.norm(w - found[0][0]) / change) for w in each] for each in found)
@@ -183,7 +187,7 @@ def test_a_round_waits_for_the_device_where_the_cohort_is_chosen_and_nowhere_els
 ) -> None:
     overrides = ["rounds=9", "clients=20", "evaluate_every=9", "seeds=[0,1]", "data={partition='iid'}", *settings]
     federation = Federation(Config.load(None, overrides), made_up((1, 28, 28)), device="cuda")
-    federation.engine._evaluated = 20_000  # type: ignore[union-attr]  # so that losses go in several parts
+    federation.engine._evaluated = 20_000  # type: ignore[attr-defined]  # so that losses go in several parts
     for _ in range(5):  # steps are recorded, kernels compiled
         federation.play()
     waits = 0

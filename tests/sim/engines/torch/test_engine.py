@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from equifl._numerics.distances import UpdateDistances
 from equifl.signals import Ints
 from equifl.sim.data.datasets import Dataset
+from equifl.sim.engines.base import Job
+from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
-from equifl.sim.engines.torch.engine import Engine, Sgd
+from equifl.sim.engines.torch.engine import TorchEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop import pairwise_distances as apart
 from equifl.sim.loop.pairwise_distances import distances, renew
@@ -29,7 +31,7 @@ def made_up(shape: tuple[int, ...], n: int = 90) -> Dataset:
     return Dataset("made up", x[:n], y[:n], x[n:], y[n:], 10)
 
 
-def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[Engine, Reference, torch.Tensor]:
+def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[TorchEngine, Reference, torch.Tensor]:
     """An engine, the reference in float64, and weights for seven models."""
     dataset = made_up(SHAPES[name])
     some = examples_of(dataset)
@@ -37,11 +39,11 @@ def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[Eng
         torch.manual_seed(0)
         modules = [make_module(name.split()[0], SHAPES[name], 10, {}, some) for _ in range(7)]
     weights = torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
-    engine = Engine(StackedModel.of(modules[0], SHAPES[name], some), dataset, device, budget=budget)
+    engine = TorchEngine(Job(StackedModel.of(modules[0], SHAPES[name], some), dataset, device), budget=budget)
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), weights
 
 
-def client_batches(sgd: Sgd, sizes: list[int]) -> Ints:
+def client_batches(sgd: LocalTraining, sizes: list[int]) -> Ints:
     """Batches of clients of these sizes, each with its own part of 90 examples, as one array."""
     rng = np.random.default_rng(1)
     starts = np.cumsum([0, *sizes])
@@ -61,13 +63,13 @@ EQUAL, UNEQUAL = [12] * 7, [3, 20, 7, 1, 30, 9, 16]
 @pytest.mark.parametrize(
     "sgd",
     [
-        Sgd(lr=0.05, batch_size=8, steps=4),
-        Sgd(lr=0.05, batch_size=8, epochs=2),
-        Sgd(lr=0.02, batch_size=8, epochs=2, momentum=0.9, weight_decay=0.01),
+        LocalTraining(lr=0.05, batch_size=8, steps=4),
+        LocalTraining(lr=0.05, batch_size=8, epochs=2),
+        LocalTraining(lr=0.02, batch_size=8, epochs=2, momentum=0.9, weight_decay=0.01),
     ],
     ids=["steps", "epochs", "momentum and decay"],
 )
-def test_training_is_the_reference(name: str, sizes: list[int], sgd: Sgd, device: str) -> None:
+def test_training_is_the_reference(name: str, sizes: list[int], sgd: LocalTraining, device: str) -> None:
     engine, reference, weights = both(name, device)
     examples = client_batches(sgd, sizes)
     trained = engine.train(weights.to(device), examples, sgd)
@@ -83,7 +85,7 @@ def test_training_is_the_reference(name: str, sizes: list[int], sgd: Sgd, device
 @pytest.mark.parametrize("name", SHAPES)
 def test_losses_and_gradients_are_the_reference(name: str, device: str) -> None:
     engine, reference, weights = both(name, device, budget=2000)  # so little that examples come in several parts
-    examples = client_batches(Sgd(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
+    examples = client_batches(LocalTraining(lr=1.0, batch_size=30, epochs=1), UNEQUAL)[:, 0]
     losses, gradients = engine.gradients(weights.to(device), examples)
     torch.testing.assert_close(engine.losses(weights.to(device), examples), losses, rtol=1e-4, atol=1e-6)
     for row in range(7):
@@ -96,12 +98,12 @@ def test_losses_and_gradients_are_the_reference(name: str, device: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_evaluation_is_the_reference(name: str, device: str) -> None:
     engine, reference, weights = both(name, device, budget=2000)
-    found = engine.correct(weights.to(device))
-    assert found.tolist() == [reference.correct(row).tolist() for row in weights]
+    found = engine.scores(weights.to(device))
+    assert found.tolist() == [reference.scores(row).tolist() for row in weights]
 
 
 def test_cpu_results_are_the_same_bytes_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    sgd = Sgd(lr=0.05, batch_size=8, steps=3)
+    sgd = LocalTraining(lr=0.05, batch_size=8, steps=3)
     results = []
     for cores in (1, 2, 5):
         monkeypatch.setattr("equifl.sim.engines.torch.engine.cores", lambda cores=cores: cores)
@@ -114,28 +116,28 @@ def test_threads_do_not_share_a_module() -> None:
     """A module of one's own, in many small parts at once, again and again."""
     engine, reference, weights = both("tests.sim.models_of_ours:Residual", budget=1)
     many = weights.repeat(20, 1)
-    expected = np.stack([reference.correct(row) for row in weights])
+    expected = np.stack([reference.scores(row) for row in weights])
     for _ in range(5):
-        assert (engine.correct(many) == np.tile(expected, (20, 1))).all()
+        assert (engine.scores(many) == np.tile(expected, (20, 1))).all()
 
 
 def test_training_leaves_the_given_weights_alone() -> None:
     engine, _, weights = both("mlp")
     before = weights.clone()
-    sgd = Sgd(lr=0.05, batch_size=8, steps=3)
+    sgd = LocalTraining(lr=0.05, batch_size=8, steps=3)
     engine.train(weights, client_batches(sgd, EQUAL), sgd)
     assert torch.equal(weights, before)
 
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(1, 6), st.integers(0, 1000))
 def test_batches(examples: int, batch_size: int, count: int, seed: int) -> None:
-    steps = Sgd(lr=1.0, batch_size=batch_size, steps=count).batches(examples, np.random.default_rng(seed))
+    steps = LocalTraining(lr=1.0, batch_size=batch_size, steps=count).batches(examples, np.random.default_rng(seed))
     assert steps.shape == (count, batch_size)
     size = min(batch_size, examples)
     assert ((steps >= 0).sum(axis=1) == size).all()
     assert steps.max() < examples
     assert all(len(set(batch[batch >= 0].tolist())) == size for batch in steps)
-    passes = Sgd(lr=1.0, batch_size=batch_size, epochs=count).batches(examples, np.random.default_rng(seed))
+    passes = LocalTraining(lr=1.0, batch_size=batch_size, epochs=count).batches(examples, np.random.default_rng(seed))
     seen = passes[passes >= 0]
     assert np.bincount(seen, minlength=examples).tolist() == [count] * examples  # everyone once a pass
     assert (passes >= 0).any(axis=1).all()

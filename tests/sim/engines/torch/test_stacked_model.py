@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 from torch.utils.checkpoint import checkpoint
 
+from equifl.sim.engines.base import Job
 from equifl.sim.engines.choose import choose_engine
+from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
-from equifl.sim.engines.torch.engine import Sgd
 from equifl.sim.engines.torch.equivalence import difference
 from equifl.sim.engines.torch.stacked_model import StackedModel, _convolve_patches, _layered, mapped
 from equifl.sim.models.zoo import lenet, make_module
@@ -258,21 +259,21 @@ ODD: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("wanted", ["auto", "general"])
+@pytest.mark.parametrize("wanted", ["auto", "torch"])
 def test_whatever_engine_is_chosen_does_what_the_module_does(name: str, wanted: str) -> None:
     module, dataset = ODD[name](), made_up(IMAGE)
     weights = nn.utils.parameters_to_vector(module.parameters()).detach().clone()
     examples = np.random.default_rng(0).integers(0, len(dataset.x_train), (2, 3, 8))
     before = dataset.x_train.copy(), dataset.x_test.copy()
-    engine = choose_engine(StackedModel.of(module, IMAGE), dataset, "cpu", wanted)
-    trained = engine.train(weights.repeat(2, 1), examples, Sgd(lr=0.1, steps=3)).weights
-    right = engine.correct(weights[None])[0]
+    engine, _ = choose_engine(Job(StackedModel.of(module, IMAGE), dataset), wanted)
+    trained = engine.train(weights.repeat(2, 1), examples, LocalTraining(lr=0.1, steps=3)).weights
+    right = engine.scores(weights[None])[0]
     np.testing.assert_array_equal(dataset.x_train, before[0])
     np.testing.assert_array_equal(dataset.x_test, before[1])
     reference = Reference(module, dataset)
-    np.testing.assert_array_equal(right, reference.correct(weights))
+    np.testing.assert_array_equal(right, reference.scores(weights))
     for mine, found in zip(examples, trained, strict=True):
-        expected = reference.train(weights, mine, Sgd(lr=0.1, steps=3))[0]
+        expected = reference.train(weights, mine, LocalTraining(lr=0.1, steps=3))[0]
         assert torch.linalg.norm(found - expected) < 1e-4 * torch.linalg.norm(expected - weights)
 
 
