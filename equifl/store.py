@@ -25,6 +25,7 @@ from equifl.signals import (
 from equifl.sketch import CountSketch
 from equifl.sketch_file import grow_sketches, open_sketches
 
+_TURNS = 2  # that a client may have waited, of as many rounds as it takes to select everyone once
 _UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
 
 
@@ -36,8 +37,9 @@ class SignalStore:
     Everything is checked before anything is changed.
 
     It also counts turns, as fair queueing does. Who is away in a round, by what `signals` was told last, counts as
-    having had at least as many turns as those present had at least, less `catch_up`; so does who joins later. So an
-    absence now and then is made up for, and nobody who was away for long holds every seat when they are back.
+    having had at least as many turns as those present had at least, less `catch_up`; so does who joins later, and who
+    was not selected for twice as long as a turn takes, because it never answers. So an absence now and then is made up
+    for, and nobody who was away for long holds every seat when they are back.
 
     Args:
         clients: how many; `grow` makes room for more.
@@ -76,8 +78,8 @@ class SignalStore:
         self._last_selected = np.full(n, -1, np.int64)
         self._times_selected = np.zeros(n, np.int64)
         self._missed_turns, self._joined = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self._history = np.zeros((0, 2), np.int64)
-        self._fewest = 0  # turns, of those present in the last round
+        self._history: Ints | None = np.zeros((0, 2), np.int64)  # None: not known from the beginning
+        self._fewest = 0  # turns of those present, so far
         self._next = 0  # the round after the last in which somebody was selected
         self._present: tuple[int, Bools] | None = None  # who was there in the round that is being played
         self._sizes: Floats = check_sizes(n, sizes).copy()
@@ -142,16 +144,21 @@ class SignalStore:
             return
         self._times_selected[who] += 1
         self._last_selected[who] = now
-        self._history = np.concatenate([self._history, np.column_stack([np.full(len(who), now), who])])
+        if self._history is not None:
+            self._history = _longer(self._history, len(self._history) + len(who), 0)
+            self._history[len(self._history) - len(who) :] = np.column_stack([np.full(len(who), now), who])
         self._next = max(self._next, now + 1)
         present = self._available
         if self._present is not None and self._present[0] == now:
             present = np.ones(len(self), bool)  # who joined since
             present[: len(self._present[1])] = self._present[1]
-        if present.any():
-            self._fewest = int((self._times_selected + self._missed_turns)[present].min())
-            missed = self._least_turns - self._times_selected
-            self._missed_turns[~present] = np.maximum(self._missed_turns, missed)[~present]
+        waited = now - np.maximum(self._last_selected, self._joined - 1)
+        often = present & (waited <= _TURNS * -(-int(present.sum()) // len(who))) & (self._joined < max(now, 1))
+        if often.any():
+            fewest = int((self._times_selected + self._missed_turns)[often].min())
+            self._fewest = max(self._fewest, fewest)
+        missed = self._least_turns - self._times_selected
+        self._missed_turns[~often] = np.maximum(self._missed_turns, missed)[~often]
 
     @property
     def _least_turns(self) -> int:
@@ -190,7 +197,8 @@ class SignalStore:
         who = self._ids(ids)
         for name, fill in self._unknown.items():
             getattr(self, name)[who] = fill
-        self._history = self._history[~np.isin(self._history[:, 1], who)]
+        if self._history is not None:
+            self._history = self._history[~np.isin(self._history[:, 1], who)]
         if self._updates is not None:
             self._updates[who] = np.nan
 
@@ -240,11 +248,12 @@ class SignalStore:
             "times_selected": self._times_selected.copy(),
             "missed_turns": self._missed_turns.copy(),
             "joined": self._joined.copy(),
-            "history": self._history.copy(),
             "progress": np.array([self._fewest, self._next]),
             "sizes": self._sizes.copy(),
             "available": self._available.copy(),
         }
+        if self._history is not None:
+            state["history"] = self._history.copy()
         if isinstance(self._updates, np.memmap):
             self._updates.flush()
         elif self._updates is not None:
@@ -256,7 +265,8 @@ class SignalStore:
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Take over what `state_dict` gave, from arrays or lists; refused whole if any part is wrong.
 
-        A state of an older version has no turns: then everybody counts as having been there all the time.
+        A state of an older version has no turns: then everybody counts as having been there all the time. Nor has it a
+        history, which then stays unknown.
         """
         wanted = {"losses", "last_selected", "times_selected", "sizes", "available"}
         optional = {"missed_turns", "joined", "history", "progress", "updates", "sketch"}
@@ -277,11 +287,16 @@ class SignalStore:
             shaped("updates", checked.updates, (len(self), self.sketch.length))
         so_far = [checked.turns.min(), checked.last_selected.max() + 1]
         fewest, following = shaped("progress", integers("progress", state.get("progress", so_far)), (2,)).tolist()
+        require(
+            "progress", [fewest, following], fewest >= 0 and following >= so_far[1], f"0 or more, {so_far[1]} or more"
+        )
         # From here on nothing can fail.
         self._losses, self._last_selected = checked.losses.copy(), checked.last_selected.copy()
         self._times_selected, self._sizes = checked.times_selected.copy(), checked.sizes.copy()
         self._missed_turns, self._joined = checked.missed_turns.copy(), checked.joined.copy()
-        self._history = np.zeros((0, 2), np.int64) if checked.history is None else checked.history.copy()
+        self._history = None if checked.history is None else checked.history.copy()
+        if self._history is None and not checked.times_selected.any():
+            self._history = np.zeros((0, 2), np.int64)
         self._fewest, self._next, self._present = fewest, following, None
         self._available = checked.available.copy()
         if self._path is None:

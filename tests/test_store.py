@@ -347,3 +347,14 @@ def test_a_state_without_turns_counts_everybody_as_present_all_along() -> None:
     signals = store.signals(1)
     assert signals.turns.tolist() == [0, 1, 0, 1, 0]
     assert signals.joined.tolist() == [0, 0, 0, 0, 1]
+    assert signals.history is None  # not known, which is not the same as empty
+    store.observe([0], round=1)
+    assert store.signals(2).history is None
+    assert "history" not in store.state_dict()
+
+
+def test_a_state_with_impossible_progress_is_refused() -> None:
+    state = filled_store().state_dict()
+    for progress in ([-1, 1], [0, 0]):
+        with pytest.raises(ValueError, match=r"progress: .* is not allowed; allowed: 0 or more, 1 or more"):
+            SignalStore(4).load_state_dict(state | {"progress": np.array(progress)})

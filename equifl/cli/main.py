@@ -303,4 +303,5 @@ def check_data(file: Path) -> None:
     if found.problems:
         click.echo("not usable as it is")
         sys.exit(1)
-    click.echo(f"usable: --set data.name=arrays --set data.path={shlex.quote(str(file))}")
+    natural = " --set data.partition=natural" if found.natural else ""
+    click.echo(f"usable: --set data.name=arrays --set data.path={shlex.quote(str(file))}{natural}")

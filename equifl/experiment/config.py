@@ -189,9 +189,19 @@ class Config:
         for name in ("rounds", "clients", "evaluate_every"):
             require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
         each = self.per_round if isinstance(self.per_round, tuple) else (self.per_round,)
-        require("per_round", self.per_round, len(each) > 0 and min(each) >= 1, "1 or more")
+        require(
+            "per_round",
+            list(each) if len(each) != 1 else self.per_round,
+            len(each) > 0 and min(each) >= 1,
+            "1 or more",
+        )
         enough = self.clients is None or max(each) <= self.clients
-        require("per_round", self.per_round, enough, f"at most clients, which is {self.clients}")
+        require(
+            "per_round",
+            list(each) if len(each) != 1 else self.per_round,
+            enough,
+            f"at most clients, which is {self.clients}",
+        )
         seeds_ok = len(self.seeds) > 0 and len(set(self.seeds)) == len(self.seeds) and min(self.seeds) >= 0
         require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
         examples = self.signal_examples

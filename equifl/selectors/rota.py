@@ -70,6 +70,11 @@ class Rota:
         seats = k - len(sure)
         if seats in (0, len(pool)):
             return np.concatenate([sure, pool[:seats]])
+        if signals.missed_turns[pool].any():
+            # Their counts no longer tell who was served. Who is left without a group must not be the same each time.
+            whole = seats + (len(pool) - seats) // k * k
+            pool = np.sort(pool[np.argsort(signals.last_selected[pool], kind="stable")[:whole]])
+            pool = rng.permutation(pool)
         tables = _set_tables(pool, seats, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
         products = centred_products(signals, mean)
 

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    from torch import Tensor
+    from torch.nn.functional import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from equifl import Rota, Signals, SignalStore, Uniform
 from equifl._numerics.distances import centred_products
 from equifl.metrics import gini
 from equifl.selectors import rota
-from equifl.signals import Floats, Ints
+from equifl.signals import Bools, Floats, Ints
 from equifl.testing import SelectorContract, made_up_signals
 
 
@@ -270,3 +271,49 @@ def test_ends_for_all_distances_within_its_passes(n: int, seed: int, kind: str) 
     np.testing.assert_array_equal(rota.planned(products, np.zeros(n), once, n // k), once)
     assert np.bincount(once).tolist() == np.bincount(labels).tolist()
     assert len(set(Rota().select(signals, k, rng=0).tolist())) == k
+
+
+def turns_taken(rounds: int, n: int, k: int, *, online: Callable[[int], Bools], mute: int | None = None) -> Ints:
+    """How often each client is selected; `mute` never answers, all others always do."""
+    updates = np.random.default_rng(0).normal(size=(n, 6))
+    store = SignalStore(n)
+    for round in range(rounds):
+        available = online(round)
+        cohort = Rota().select(store.signals(round, available=available), min(k, int(available.sum())), rng=round)
+        store.observe(cohort, round=round)
+        told = cohort[cohort != mute]
+        store.observe(told, updates=updates[told])
+    return store.times_selected
+
+
+def test_clients_that_are_there_every_second_round_take_turns_among_themselves() -> None:
+    """Each absence makes them equal; the balance of groups alone would leave one of them out each time."""
+    always = np.arange(8) < 3
+    times = turns_taken(200, 8, 2, online=lambda t: always | (t % 2 == 1))
+    assert times[3:].min() >= 0.7 * times[3:].max()
+    assert times[:3].min() >= times[3:].max()
+
+
+def test_clients_under_new_names_do_not_lower_what_newcomers_count_as() -> None:
+    """A hundred rounds of three new names each; then ten clients join to stay, among twenty old ones."""
+    updates = np.random.default_rng(0).normal(size=(400, 6))
+    store = SignalStore(20)
+    old = 0
+    for round in range(240):
+        if 100 <= round <= 200:
+            store.grow(len(store) + (3 if round < 200 else 10))
+        available = np.arange(len(store)) < 20
+        available[len(store) - (3 if round < 200 else 10) :] |= round >= 100
+        cohort = Rota().select(store.signals(round, available=available), 4, rng=round)
+        store.observe(cohort, round=round, updates=updates[cohort])
+        old += int((cohort < 20).sum()) if round >= 200 else 0
+    assert 0.5 * 160 <= old <= 0.75 * 160  # two thirds are theirs
+
+
+def test_a_client_that_never_answers_does_not_make_room_for_others() -> None:
+    """Client 0 is asked in vain; client 7 is away from round 5 to 199, and is then one of eight."""
+    seats = np.zeros(8, np.int64)
+    for rounds, sign in ((260, 1), (200, -1)):
+        seats += sign * turns_taken(rounds, 8, 2, online=lambda r: (np.arange(8) < 7) | (r < 5 or r >= 200), mute=0)
+    assert seats[7] <= 20
+    assert seats[1:7].min() >= 14

@@ -21,6 +21,7 @@ class Summary:
 
     lines: tuple[str, ...]
     problems: tuple[str, ...]
+    natural: bool  # whether it has clients of its own
 
 
 def summary(path: str | Path) -> Summary:
@@ -40,7 +41,7 @@ def summary(path: str | Path) -> Summary:
         incomplete = incomplete_clients(train, test)
         lines += _clients(own, train, test)
         problems += [incomplete] if incomplete else []
-    return Summary(tuple(lines), tuple(problems))
+    return Summary(tuple(lines), tuple(problems), natural=train is not None and test is not None)
 
 
 def _kind(x: NDArray[Any], stored: Any) -> str:

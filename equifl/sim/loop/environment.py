@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-
-from equifl.extras import needed_by
-
-with needed_by("equifl.sim"):
-    import torch
-    from torch import Tensor, nn
+import torch
+from torch import Tensor, nn
 
 from equifl._numerics.checks import require
 from equifl.experiment.config import Availability, Config
@@ -103,6 +99,8 @@ def number_of_clients(config: Config, dataset: Dataset) -> int:
 def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment]) -> list[str]:
     """What is worth knowing of a run's clients before it begins, a line each."""
     lines = [few_tested([np.array([len(ids) for ids in one.partition.test]) for one in environments])]
+    if dataset.owners_train is not None and config.data.name == "arrays" and config.data.partition != "natural":
+        lines.append("the clients (owners) in the file are not used; data.partition = 'natural' takes them")
     if config.data.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
         ids = np.union1d(dataset.owners_train, dataset.owners_test)
         dropped = len(ids) - len(natural_clients(dataset, drop_incomplete=True))

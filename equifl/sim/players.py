@@ -1,0 +1,147 @@
+"""Who plays the runs of an experiment: this process, or anything else that does the same, as a cluster does."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equifl import __version__
+from equifl.experiment.config import Config
+from equifl.experiment.results import Records
+from equifl.experiment.run_folder import RunFolder
+from equifl.signals import Ints
+from equifl.sim.data.datasets import Dataset
+from equifl.sim.loop.federation import Federation
+
+CHECKPOINT_SECONDS = 20.0
+GIT_SECONDS = 5.0  # what git may take to say which version this is; on a slow disk nobody waits longer
+
+State: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+class Player(Protocol):
+    """Plays all runs of a configuration, round by round.
+
+    Attributes:
+        device: where they are played.
+        made_with: versions, commit and machine, for the record.
+        note: what is worth saying of the engine.
+        ahead: rounds that are under way and not given out yet.
+    """
+
+    device: str
+    made_with: dict[str, Any]
+    note: str
+    ahead: int
+
+    def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
+        """Go on from a checkpoint and the records up to it, or from the start; `folder` is where records will be."""
+        ...
+
+    def play(self, *, more: bool) -> tuple[Records, State | None]:
+        """The records of the next round, and a checkpoint after it if one is due; `more`: others may be begun."""
+        ...
+
+    def state(self) -> State:
+        """A checkpoint after the last round given out."""
+        ...
+
+    def close(self) -> None:
+        """Free whatever plays."""
+        ...
+
+
+class LocalPlayer:
+    """All runs of a configuration in this process."""
+
+    ahead = 0
+
+    def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str) -> None:
+        self.device = choose_device(device)
+        self._federation = Federation(config, dataset, device=self.device, engine=engine)
+        self.made_with = made_with(self.device, self._federation.engine.name)
+        self.note = self._federation.note
+        self._keeps, self._saved = False, time.monotonic()
+
+    def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
+        """See `Player.begin`."""
+        if checkpoint is not None:
+            self._federation.load_state(checkpoint, cohorts_of(records))
+        self._keeps, self._saved = folder is not None, time.monotonic()
+
+    def play(self, *, more: bool) -> tuple[Records, State | None]:
+        """See `Player.play`."""
+        records = self._federation.play()
+        if not self._keeps or time.monotonic() - self._saved <= CHECKPOINT_SECONDS:
+            return records, None
+        self._saved = time.monotonic()
+        return records, self._federation.state()
+
+    def state(self) -> State:
+        """See `Player.state`."""
+        return self._federation.state()
+
+    def close(self) -> None:
+        """See `Player.close`."""
+
+
+def choose_device(device: str) -> str:
+    """The device meant: auto is the GPU if there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: 'cuda' is not allowed; allowed: auto or cpu, because PyTorch finds no GPU here")
+    return device
+
+
+def cohorts_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], list[Ints]]:
+    """The cohorts of each selector and seed, in the order of rounds."""
+    found: dict[tuple[str, int], list[Ints]] = {}
+    for record in records:
+        found.setdefault((record["selector"], record["seed"]), []).append(np.array(record["cohort"], np.int64))
+    return found
+
+
+def made_with(device: str, engine: str) -> dict[str, Any]:
+    """What a later reader needs to get the same numbers."""
+    versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
+    if engine == "compiled":
+        versions["numba"] = metadata.version("numba")
+    commit, dirty = revision(Path(__file__).parents[1])
+    return {
+        "versions": versions | {"python": platform.python_version()},
+        "commit": commit,
+        "dirty": dirty,
+        "engine": engine,
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+    }
+
+
+def revision(package: Path) -> tuple[str | None, bool | None]:
+    """The commit that a package's files are of, and whether they were changed since; None where git does not say.
+
+    Changes elsewhere in the repository do not count, and a package that is installed inside somebody else's
+    repository has no commit.
+    """
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "--no-optional-locks", "-C", str(package), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=GIT_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None, None
+    changes = git("status", "--porcelain", "--", ".")
+    return git("rev-parse", "--verify", "--quiet", "HEAD"), None if changes is None else bool(changes)
