@@ -155,7 +155,7 @@ def sketch_one(point: dict[str, Any]) -> dict[str, Any]:
 def simulate(point: dict[str, Any]) -> dict[str, Any]:
     from equifl.experiment.config import Config
     from equifl.sim.loop.federation import Federation
-    from equifl.sim.run import load_data
+    from equifl.sim.simulation import load_data
 
     table = {"clients": point["n"], "per_round": 100, "rounds": 100, "seeds": [0], "sketch": LENGTH}
     data = {"name": "synthetic", "partition": "natural", "largest": 20}

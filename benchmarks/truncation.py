@@ -63,7 +63,7 @@ def changed(cohort: Ints, other: Ints) -> float:
 def measured(data: str, data_dir: Path | None, seeds: range = SEEDS, rounds: int | None = None) -> dict[str, Any]:
     """All rounds of one data set in a few numbers."""
     from equifl.sim.loop.federation import Federation  # torch, which who only looks at the tables need not have
-    from equifl.sim.run import load_data
+    from equifl.sim.simulation import load_data
 
     lam = TABLE_1_LAMBDA[data]
     config = configuration(data, [f"subtrunc_{lam}"], seeds)

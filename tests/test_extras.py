@@ -51,7 +51,10 @@ def test_numpy_is_enough_for_the_selectors(packages: Path) -> None:
         ("import equifl.flower", "equifl.flower needs flwr, which is not installed; pip install 'equifl[flower]'"),
         ("import equifl.cluster", "equifl.cluster needs ray, which is not installed; pip install 'equifl[cluster]'"),
         ("import equifl.cluster.sweep", "equifl.cluster needs ray, which is not installed; pip install 'equifl[clus"),
-        ("from equifl.sim import run", "equifl.sim needs torch, which is not installed; pip install 'equifl[sim]'"),
+        (
+            "from equifl.sim import simulation",
+            "equifl.sim needs torch, which is not installed; pip install 'equifl[sim]'",
+        ),
         ("import equifl.report.page", "equifl.report needs jinja2, which is not installed; pip install 'equifl[repor"),
         ("import equifl.cli.main", COMMAND),
         (
@@ -105,7 +108,7 @@ for name in sys.argv[1:]:
     run = call(packages, "-c", code, *sorted(names))
     assert run.returncode == 0, run.stderr
     failed = [line.split() for line in run.stdout.splitlines()]
-    assert {"equifl.sim.run", "equifl.sim.models.zoo", "equifl.report.page"} <= {name for name, _, _ in failed}
+    assert {"equifl.sim.simulation", "equifl.sim.models.zoo", "equifl.report.page"} <= {name for name, _, _ in failed}
     assert [line for line in failed if line[1] != "MissingExtraError"] == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from equifl.paper.runs import Results
+from equifl.paper.runs import PaperResults
 from equifl.paper.tables import DATA, rows
 from equifl.statistics import interval
 
@@ -21,7 +21,7 @@ def figures(folder: Path = RESULTS) -> dict[str, dict[str, dict[str, tuple[float
     """Mean and half width of the 95 % interval by data set, row of table I, and measure."""
     found: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for data in DATA:
-        finals = Results.read(folder / f"{data}-paper.json").finals()
+        finals = PaperResults.read(folder / f"{data}-paper.json").finals()
         found[data] = {
             row.title: {
                 measure: interval([finals[row.selector][seed][measure] for seed in SEEDS])

@@ -22,7 +22,7 @@ from equifl._numerics.checks import integer, known
 from equifl.experiment.config import Config, make_selector
 from equifl.metrics import round_bytes
 from equifl.paper.claims import Verdict, values_of
-from equifl.paper.runs import KEPT, Results, verdicts
+from equifl.paper.runs import KEPT, PaperResults, verdicts
 from equifl.paper.tables import DATA, MEASURES, VARIANTS, Row, configuration, rows, six, titles
 from equifl.selectors.base import needs
 from equifl.signals import Floats
@@ -91,8 +91,8 @@ class Setting:
     folder: Path
 
     @cached_property
-    def results(self) -> Results:
-        return Results.read(self.folder / f"{self.data}-{self.variant}.json")
+    def results(self) -> PaperResults:
+        return PaperResults.read(self.folder / f"{self.data}-{self.variant}.json")
 
     @cached_property
     def seeds(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""The lanes of a sweep in groups, one a worker; and a checkpoint of all as checkpoints of each, and back."""
+"""The runs of an experiment in groups, one a worker; and a checkpoint of all as checkpoints of each, and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from equifl.experiment.config import Config, make_selector
 from equifl.selectors.base import needs
 from equifl.signals import Ints
 
-_OF_INFORMED = ("updates", "apart", "sketches")  # that the checkpoint has only of lanes that look at updates
+_OF_INFORMED = ("updates", "apart", "sketches")  # that the checkpoint has only of runs that look at updates
 
 State = Mapping[str, NDArray[Any]]
 
 
 def split(config: Config, workers: int) -> list[Config]:
-    """Every lane in one of at most `workers` groups: seeds are kept together last, since their lanes share work.
+    """Every run in one of at most `workers` groups: seeds are kept together last, since their runs share work.
 
     >>> config = Config.load(overrides=["seeds=[0,1,2]"])
     >>> [group.seeds for group in split(config, 2)], len(split(config, 7))
@@ -52,35 +52,35 @@ def joined(states: Sequence[State], config: Config, groups: Sequence[Config]) ->
             if value.size == 0 or value.ndim == 0:
                 whole.setdefault(key, value)
                 continue
-            lanes, rows = _count(config)[key in _OF_INFORMED], informed if key in _OF_INFORMED else places
+            count, rows = _count(config)[key in _OF_INFORMED], informed if key in _OF_INFORMED else places
             if whole.get(key, value[:0]).size == 0:
-                whole[key] = np.empty((lanes, *value.shape[1:]), value.dtype)
+                whole[key] = np.empty((count, *value.shape[1:]), value.dtype)
             whole[key][rows] = value
     return whole
 
 
-def lanes(config: Config) -> list[tuple[str, int]]:
-    """Selector and seed of every lane, in the order of records."""
+def runs_of(config: Config) -> list[tuple[str, int]]:
+    """Selector and seed of every run, in the order of records."""
     return [(name, seed) for name in config.selectors for seed in config.seeds]
 
 
 def _informed(config: Config) -> list[tuple[str, int]]:
     looks = {name: "updates" in needs(make_selector(name, options)) for name, options in config.selectors.items()}
-    return [lane for lane in lanes(config) if looks[lane[0]]]
+    return [run for run in runs_of(config) if looks[run[0]]]
 
 
 def _places(config: Config, group: Config) -> tuple[Ints, Ints]:
-    """Where the lanes of a group are among all, and where the informed ones are among the informed."""
-    mine, ours = lanes(group), lanes(config)
+    """Where the runs of a group are among all, and where the informed ones are among the informed."""
+    mine, ours = runs_of(group), runs_of(config)
     informed, all_informed = _informed(group), _informed(config)
     return (
-        np.array([ours.index(lane) for lane in mine], np.int64),
-        np.array([all_informed.index(lane) for lane in informed], np.int64),
+        np.array([ours.index(run) for run in mine], np.int64),
+        np.array([all_informed.index(run) for run in informed], np.int64),
     )
 
 
 def _count(config: Config) -> tuple[int, int]:
-    return len(lanes(config)), len(_informed(config))
+    return len(runs_of(config)), len(_informed(config))
 
 
 def _shares(items: Sequence[Any], count: int) -> list[Sequence[Any]]:

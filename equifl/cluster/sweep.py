@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster: its lanes in groups, one a worker; its records and checkpoints in the one folder."""
+"""An experiment on a Ray cluster: its runs in groups, one a worker; its records and checkpoints in the one folder."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayTaskError
 
-from equifl.cluster.groups import State, joined, lanes, part_of, split
+from equifl.cluster.groups import State, joined, part_of, runs_of, split
 from equifl.cluster.session import connect, resource
 from equifl.experiment.config import Config
+from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
 from equifl.signals import Ints
 from equifl.sim.data.datasets import Dataset
 from equifl.sim.loop.federation import Federation
-from equifl.sim.run import CHECKPOINT_SECONDS, OnRound, cohorts_of, last_state, made_with, note, save_if_possible
+from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
-_DEATHS = 5  # of one worker after another, without a round played, until it is taken for the sweep's own fault
+_DEATHS = 5  # of one worker after another, without a round played, until it is taken for the experiment's own fault
 
 
-class LaneWorker:
-    """A worker's lanes: a `Federation` of its own."""
+class Worker:
+    """A worker's runs: a `Federation` of its own."""
 
     def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
         """Make it; what it is made with, and what is worth saying of that."""
         self._federation = Federation(config, dataset, device=device, engine=engine)
-        return made_with(device, self._federation.engine.name), note(self._federation)
+        return made_with(device, self._federation.engine.name), self._federation.note
 
     def load(self, state: dict[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
         """Go on from a checkpoint."""
@@ -46,9 +47,9 @@ class LaneWorker:
 
 
 class Group:
-    """Some lanes and the worker who plays them; if that dies, another takes over.
+    """Some runs and the worker who plays them; if that dies, another takes over.
 
-    The new one begins at the last checkpoint in the folder, and plays again to the same records.
+    The new one begins at the last checkpoint in the folder, or at the start, and plays again to the same records.
     """
 
     def __init__(self, whole: Config, config: Config, dataset: Any, device: str, engine: str) -> None:
@@ -59,23 +60,23 @@ class Group:
         self._hire()
 
     def _hire(self) -> None:
-        # A GPU without a CPU, or lanes would wait where there are more GPUs than CPUs.
+        # A GPU without a CPU, or runs would wait where there are more GPUs than CPUs.
         need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._device == "cuda" else {"num_cpus": 1}
-        workers: Any = ray.remote(LaneWorker)
+        workers: Any = ray.remote(Worker)
         self.worker: Any = workers.options(**need).remote()
         self.ready = [self.worker.prepare.remote(self.config, self._dataset, self._device, self._engine)]
 
     def resume(self, checkpoint: State, rows: Sequence[dict[str, Any]]) -> None:
         """Go on from a checkpoint of the whole sweep and the records up to it."""
-        mine = set(lanes(self.config))
-        cohorts = {lane: chosen for lane, chosen in cohorts_of(rows).items() if lane in mine}
+        mine = set(runs_of(self.config))
+        cohorts = {run: chosen for run, chosen in cohorts_of(rows).items() if run in mine}
         self.ready.append(self.worker.load.remote(part_of(checkpoint, self._whole, self.config), cohorts))
 
     def ask(self, method: str, *arguments: bool) -> None:
         """The worker's answer is had by the `answer` of the same turn."""
         self._asked.append((method, arguments, getattr(self.worker, method).remote(*arguments)))
 
-    def answer(self, folder: RunFolder, written: int) -> Any:
+    def answer(self, folder: RunFolder | None, written: int) -> Any:
         """Of whoever gives it in the end; `written` rounds are in the folder."""
         while True:
             try:
@@ -91,10 +92,11 @@ class Group:
                 self._deaths = 0
                 return answer
 
-    def _take_over(self, folder: RunFolder, written: int) -> None:
+    def _take_over(self, folder: RunFolder | None, written: int) -> None:
         self._hire()
-        checkpoint, played = last_checkpoint(folder)
-        if checkpoint is not None:
+        checkpoint = None if folder is None else folder.load_checkpoint()
+        played = 0 if checkpoint is None else int(checkpoint["rounds_played"])
+        if folder is not None and checkpoint is not None:
             self.resume(checkpoint, [row for row in folder.rows() if row["round"] < played])
         for _ in range(played, written):
             self.worker.play.remote(False)  # recorded already
@@ -104,13 +106,15 @@ class Group:
 
 
 class Sweep:
-    """All lanes of a configuration, on as many workers as the cluster has GPUs, or CPUs if it has none.
+    """Plays all runs of a configuration on as many workers as the cluster has GPUs, or CPUs if it has none.
+
+    It is a `equifl.sim.players.Player`, made by `functools.partial(Sweep, address=...)` for `simulate(player=...)`.
 
     Args:
         config: every selector with every seed.
         dataset: put into the cluster's object store once.
         device: auto, cpu or cuda; auto is cuda if the cluster has a GPU.
-        engine: auto, general or fast.
+        engine: auto, torch or compiled.
         address: of the cluster; None = start one here.
     """
 
@@ -129,61 +133,51 @@ class Sweep:
         self.made_with: dict[str, Any]
         self.note: str
         self.made_with, self.note = got([group.ready[0] for group in self.groups])[0]
+        self.ahead = 0
+        self._folder: RunFolder | None = None
+        self._played, self._saved = 0, time.monotonic()
 
-    def run(self, folder: RunFolder, *, on_round: OnRound) -> bool:
-        """Play what is left of a run, as `equifl.sim.run.run` does; whether it is finished."""
-        try:
-            checkpoint, written, rows = last_state(folder, self.config)
-            if checkpoint is not None:
-                for group in self.groups:
-                    group.resume(checkpoint, rows)
-            if written:
-                on_round(written, rows)
-            if self._play(folder, written, on_round) < self.config.rounds:
-                return False
-            folder.finish()
-            return True
-        finally:
+    def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
+        """See `Player.begin`."""
+        self._folder, self._saved = folder, time.monotonic()
+        self._played = len(records) // len(runs_of(self.config))
+        if checkpoint is not None:
             for group in self.groups:
-                ray.kill(group.worker)
+                group.resume(checkpoint, records)
 
-    def _play(self, folder: RunFolder, written: int, on_round: OnRound) -> int:
-        """Until the last round, or until `on_round` says so; how many rounds are in the folder then."""
-        asked, go_on, saved = written, True, time.monotonic()
-        while written < (self.config.rounds if go_on else asked):
-            while go_on and asked < min(self.config.rounds, written + _AHEAD):
-                asked += 1
-                keep = asked < self.config.rounds and time.monotonic() - saved > CHECKPOINT_SECONDS
-                saved = time.monotonic() if keep else saved
-                self._ask("play", keep)
-            answers = self._answers(folder, written)
-            found = {(row["selector"], row["seed"]): row for rows, _ in answers for row in rows}
-            in_order = [found[lane] for lane in lanes(self.config)]
-            folder.append(in_order)
-            written += 1
-            go_on = on_round(written, in_order) and go_on
-            if answers[0][1] is not None:
-                save_if_possible(folder, self._joined([state for _, state in answers]))
-        if written < self.config.rounds:
-            self._ask("state")
-            folder.save_checkpoint(self._joined(self._answers(folder, written)))
-        return written
+    def play(self, *, more: bool) -> tuple[Records, State | None]:
+        """See `Player.play`."""
+        while more and self.ahead < min(_AHEAD, self.config.rounds - self._played):
+            keep = self._folder is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS
+            self._saved = time.monotonic() if keep else self._saved
+            self._ask("play", keep)
+            self.ahead += 1
+        answers = self._answers()
+        self.ahead -= 1
+        self._played += 1
+        found = {(row["selector"], row["seed"]): row for rows, _ in answers for row in rows}
+        states = [state for _, state in answers if state is not None]
+        return [found[run] for run in runs_of(self.config)], self._joined(states) if states else None
+
+    def state(self) -> State:
+        """See `Player.state`."""
+        self._ask("state")
+        return self._joined(self._answers())
+
+    def close(self) -> None:
+        """End the workers."""
+        for group in self.groups:
+            ray.kill(group.worker)
 
     def _ask(self, method: str, *arguments: bool) -> None:
         for group in self.groups:
             group.ask(method, *arguments)
 
-    def _answers(self, folder: RunFolder, written: int) -> list[Any]:
-        return [group.answer(folder, written) for group in self.groups]
+    def _answers(self) -> list[Any]:
+        return [group.answer(self._folder, self._played) for group in self.groups]
 
-    def _joined(self, states: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    def _joined(self, states: Sequence[State]) -> State:
         return joined(states, self.config, [group.config for group in self.groups])
-
-
-def last_checkpoint(folder: RunFolder) -> tuple[dict[str, NDArray[Any]] | None, int]:
-    """The checkpoint of the whole sweep, if there is one, and how many rounds had been played."""
-    checkpoint = folder.load_checkpoint()
-    return checkpoint, 0 if checkpoint is None else int(checkpoint["rounds_played"])
 
 
 def got(call: Any) -> Any:

@@ -92,9 +92,28 @@ class Table:
     cells: dict[str, dict[str, Cell]]
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """In lines of plain text: mean and half-width of every selector and measure."""
+        lines = [["", *(measure.title for measure in MEASURES)]]
+        for name, cells in self.cells.items():
+            found = [(measure, cells[measure.title]) for measure in MEASURES]
+            lines.append([display_name(name), *(_plain_cell(measure, cell) for measure, cell in found)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join([name.ljust(widths[0]), *(text.rjust(w) for text, w in zip(rest, widths[1:], strict=True))])
+            for name, *rest in lines
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them: None in the place of nan."""
         return asdict(self, dict_factory=_plain)
+
+
+def _plain_cell(measure: Measure, cell: Cell) -> str:
+    if math.isnan(cell.mean):
+        return "-"
+    half = "" if math.isnan(cell.half_width) else f" ± {measure.shown(cell.half_width)}"
+    return f"{measure.shown(cell.mean)}{half}"
 
 
 def final_rows(rows: Iterable[Row]) -> dict[str, dict[int, Row]]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
-from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.results import Records
 from equifl.paper.claims import Verdict, claims, judge, values_of
 from equifl.paper.tables import configuration, rows
 
@@ -24,7 +25,7 @@ PROCESSES = 4  # on a GPU, where selection would otherwise wait for one core
 
 
 @dataclass
-class Results:
+class PaperResults:
     """One data set's results in one JSON file: every finished run, by selector and seed."""
 
     path: Path
@@ -33,7 +34,7 @@ class Results:
     seconds: float
 
     @classmethod
-    def read(cls, path: Path) -> Results:
+    def read(cls, path: Path) -> PaperResults:
         """What is there already; nothing if there is no file."""
         if not path.exists():
             return cls(path, {}, {}, 0.0)
@@ -83,7 +84,7 @@ class Results:
 
 
 def run_missing(
-    results: Results,
+    results: PaperResults,
     selectors: Sequence[str],
     seeds: Sequence[int],
     *,
@@ -111,7 +112,7 @@ def run_missing(
     with ProcessPoolExecutor(len(jobs) if device == "cuda" else 1, multiprocessing.get_context("spawn")) as pool:
         for records, made_with in pool.map(_play, *zip(*jobs, strict=True)):
             results.add(records)
-            results.made_with = made_with
+            results.made_with = dict(made_with)
     results.seconds += time.monotonic() - started
     results.write()
     for _, folder, _, _ in jobs:  # all that is worth keeping is in the results
@@ -130,35 +131,22 @@ def verdicts(
     return [judge(claim, values_of(finals, seeds)) for claim in claims(data) if claim.table in wanted]
 
 
-def _play(
-    config: Config, folder: Path, device: str, data_dir: Path | None
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _play(config: Config, folder: Path, device: str, data_dir: Path | None) -> tuple[Records, Mapping[str, Any]]:
     """One program: a run folder from start, or from where it was, to end."""
-    from equifl.sim import run as simulation
-    from equifl.sim.loop.federation import Federation
+    from equifl.sim.simulation import simulate
 
-    finished = simulation.finished_rows(folder, config)
-    if finished is not None:
-        return finished, RunFolder(folder).made_with
-    engine = simulation.engine_for(folder, config)
-    federation = Federation(config, simulation.load_data(config, data_dir), device=device, engine=engine)
-    made_with = simulation.made_with(device, federation.engine.name)
-    with RunFolder.open(folder, config.as_dict(), made_with) as run:
-        simulation.run(federation, run, on_round=_Progress(folder.name, config.rounds))
-        return run.rows(), made_with
+    class Progress(Callback):
+        """A line now and then on standard error: several processes may be running."""
 
+        last = time.monotonic()
 
-class _Progress:
-    """A line now and then on standard error: several processes may be running."""
+        def on_round(self, played: int, records: Records) -> None:
+            if time.monotonic() - self.last > 10:
+                self.last = time.monotonic()
+                print(f"{folder.name}: round {played}/{config.rounds}", file=sys.stderr, flush=True)
 
-    def __init__(self, name: str, rounds: int) -> None:
-        self._name, self._rounds, self._last = name, rounds, time.monotonic()
-
-    def __call__(self, played: int, records: list[dict[str, Any]]) -> bool:
-        if time.monotonic() - self._last > 10:
-            self._last = time.monotonic()
-            print(f"{self._name}: round {played}/{self._rounds}", file=sys.stderr, flush=True)
-        return True
+    results = simulate(config, out=folder, device=device, data_dir=data_dir, callbacks=[Progress()])
+    return results.records, results.made_with
 
 
 def _short(value: float | None) -> float | None:

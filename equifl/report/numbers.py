@@ -105,17 +105,9 @@ class Numbers:
         return self.played == self.rounds
 
 
-def whole_rounds(config: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
-    """The records of rounds that every selector and seed has played: a run that goes on may be writing the next."""
-    rows = list(rows)
-    played = Counter(row["round"] for row in rows)
-    lanes = len(config["selectors"]) * len(config["seeds"])
-    return [row for row in rows if played[row["round"]] == lanes]
-
-
 def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
-    """From a run's configuration and records; those of a round that is not whole are left out."""
-    rows = whole_rounds(config, rows)
+    """From a run's configuration and the records of its whole rounds."""
+    rows = list(rows)
     evaluated = max((row["round"] + 1 for row in rows if "accuracy" in row), default=0)
     if not evaluated:
         raise ValueError("records: no evaluated round yet")

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +19,38 @@ with needed_by("equifl.report"):
 
 from equifl._numerics.checks import require
 from equifl.experiment.recipe import as_toml
-from equifl.experiment.run_folder import RunFolder, replacing
-from equifl.experiment.table import MEASURES, Measure, Table, display_name, listed, make_table
+from equifl.experiment.results import Results
+from equifl.experiment.run_folder import replacing
+from equifl.experiment.table import MEASURES, Measure, Table, display_name, listed
 from equifl.report.figures import Drawing, Rows, draw
-from equifl.report.numbers import Numbers, make_numbers, whole_rounds
+from equifl.report.numbers import Numbers, make_numbers
 from equifl.report.styles import STYLES, style
 
 REPORT = "report.html"
 
 
-def write_report(run: Path | str, output: Path | str | None = None) -> Path:
-    """Write the report of a run folder, finished or not; returns where it is (default: report.html in the folder)."""
-    folder = RunFolder(run)
-    path = folder.path / REPORT if output is None else Path(output)
+def write_report(results: Results, output: Path | str | None = None) -> Path:
+    """Write the report, finished or not; returns where it is (default: report.html in the results' folder)."""
+    if output is None and results.folder is None:
+        raise ValueError(
+            "output: missing; results in memory have no folder of their own: say where, report('page.html')"
+        )
+    path = Path(output) if output is not None else results.folder / REPORT  # type: ignore[operator]
     allowed = "a name that ends in .html or .htm; for a PDF, open the page in a browser and print it to a file"
     require("output", str(path), path.suffix.lower() in (".html", ".htm"), allowed)
     try:
-        page = make_page(folder.config, folder.made_with, folder.rows())
+        page = make_page(results)
     except ValueError as error:
-        raise ValueError(f"{folder.path}: cannot be reported ({error})") from None
+        raise ValueError(f"{results.folder or 'results'}: cannot be reported ({error})") from None
     with replacing(path) as file:
         file.write(page.encode())
     return path
 
 
-def make_page(config: Mapping[str, Any], made_with: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
+def make_page(results: Results) -> str:
     """The page as text; the same records give the same text."""
-    numbers = make_numbers(config, rows)
-    table = make_table(whole_rounds(config, rows))
+    config, made_with, table = results.config, results.made_with, results.table
+    numbers = make_numbers(config, results.whole_rounds)
     environment = Environment(  # loads the template beside this file
         loader=PackageLoader("equifl.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

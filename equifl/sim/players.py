@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    import torch
 
 from equifl import __version__
 from equifl.experiment.config import Config

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import OLD_ENGINES, Config
 from equifl.experiment.results import Records, Results
 from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
@@ -20,19 +21,6 @@ from equifl.sim.players import LocalPlayer, Player, State
 log = logging.getLogger("equifl")
 
 MakePlayer: TypeAlias = Callable[..., Player]  # (config, dataset, *, device, engine)
-
-
-class Callback:
-    """What may happen meanwhile; inherit it and say what you want to be told of."""
-
-    def on_start(self, config: Config, player: Player) -> None:
-        """Everything is ready to be played."""
-
-    def on_round(self, played: int, records: Records) -> bool | None:
-        """So many rounds are played; the records since the last time. False stops the experiment after this round."""
-
-    def on_end(self, results: Results) -> None:
-        """It is finished, or was stopped."""
 
 
 def simulate(
@@ -74,7 +62,7 @@ def simulate(
         log.info("%s: finished already; to run it again, choose another folder", path)
         return done
     if dataset is None:
-        dataset = load(config.data.name, data_dir=data_dir, progress=downloads, **data_options(config))
+        dataset = load_data(config, data_dir, downloads)
     config = resolved(config, dataset)
     # What cannot work leaves no folder behind.
     playing = player(
@@ -95,6 +83,11 @@ def simulate(
     for callback in callbacks:
         callback.on_end(results)
     return results
+
+
+def load_data(config: Config, data_dir: Path | None, progress: Progress | None = None) -> Dataset:
+    """The data set that a configuration asks for."""
+    return load(config.data.name, data_dir=data_dir, progress=progress, **data_options(config))
 
 
 def _configured(config: Config | None, settings: Mapping[str, Any]) -> Config:
@@ -131,7 +124,7 @@ def _play(
         every += found
         played += 1
         more = _told(callbacks, played, found) and more
-        if folder is not None and due is not None and played < config.rounds:
+        if folder is not None and due is not None and more and played < config.rounds:
             _save_if_possible(folder, due)
     if folder is not None and played < config.rounds:
         folder.save_checkpoint(player.state())

@@ -98,7 +98,7 @@ def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished
     told = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--device", "cpu")
     assert (told.returncode, told.stderr) == (
         0,
-        f"{folder}: finished already; to run it again, choose another --out\n",
+        f"{folder}: finished already; to run it again, choose another folder\n",
     )
     assert told.stdout.endswith(f"record: {folder}\nreport: {folder / 'report.html'}\n")
     assert files(folder) == before
@@ -146,7 +146,9 @@ def test_a_run_by_the_general_engine_says_why_once(tmp_path: Path) -> None:
     tiny = settings(*TINY, "train.model=tests.sim.models_of_ours:Residual", "selectors={uniform={}}")
     run = call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run")
     assert run.returncode == 0, run.stderr
-    assert run.stderr.count("by the general engine: the model is no plain sequence of convolutions") == 1
+    assert (
+        run.stderr.count("by the torch engine, not by compiled: the model is no plain sequence of convolutions") == 1
+    )
     assert RunFolder(tmp_path / "run").made_with["engine"] == "general"
     assert "engine" not in call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run", "--quiet").stderr
 
@@ -259,7 +261,7 @@ def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> No
     run = call(*command, *settings("data.drop_incomplete=true"), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stderr.count("1 of 13 clients dropped: no training or no test examples") == 1
-    assert "by the general engine: the data are integers, and the fast engine takes float32" in run.stderr
+    assert "by the torch engine, not by compiled: the data are integers, and it takes float32" in run.stderr
     record = RunFolder(tmp_path / "run")
     assert record.config["clients"] == 12
     last = [row for row in record.rows() if row["round"] == 14]
@@ -306,7 +308,7 @@ training examples of a client: 8 to 8, median 8
 test examples of a client: 4 to 4, median 4
 classes of a client: 2 to 2, median 2
 3 of 3 clients have fewer than 10 test examples: each scores in steps of more than 10 points
-usable: --set data.name=arrays --set data.path={path}
+usable: --set data.name=arrays --set data.path={path} --set data.partition=natural
 """,
     )
 
@@ -493,7 +495,7 @@ LONG += ["train.model=logistic", "server.average_last=3", "availability={online 
 LONG += ["selectors={uniform={}, power_of_choice={}, unionfl={inner={class='subtrunc', sample=5}}, rota={}}"]
 
 # Checkpoints many times a second, so that a process is likely to be hit as it writes one.
-OFTEN = "from equifl.sim import run; run.CHECKPOINT_SECONDS = 0.02; from equifl.cli.main import main; main()"
+OFTEN = "from equifl.sim import players; players.CHECKPOINT_SECONDS = 0.02; from equifl.cli.main import main; main()"
 
 
 @pytest.fixture(scope="module")

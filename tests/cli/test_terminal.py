@@ -2,6 +2,7 @@ import io
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,17 +12,25 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from equifl.cli import terminal
-from equifl.cli.terminal import Downloads, Watch, draw_paper_table, draw_table, draw_verdicts, notes
+from equifl.cli import progress
+from equifl.cli.progress import Downloads, Watch, notes
+from equifl.cli.tables import draw_paper_table, draw_table, draw_verdicts
 from equifl.experiment.config import SELECTORS, Config
 from equifl.experiment.table import DISPLAY_NAMES, MEASURES, Cell, Table, display_name, make_table
-from equifl.paper.runs import Results, verdicts
+from equifl.paper.runs import PaperResults, verdicts
 from equifl.paper.tables import DATA, rows, six, titles
 from equifl.statistics import interval
 
 NAN = float("nan")
 RESULTS = Path(__file__).parents[2] / "results" / "paper"
 CONFIG = Config(rounds=40, seeds=(0, 1), selectors={"uniform": {}, "rota": {}})
+
+
+@contextmanager
+def watching(config: Config, *, silent: bool = False) -> Iterator[Watch]:
+    with Watch(silent) as watch:
+        watch.on_start(config, SimpleNamespace(device="cpu", note=""))
+        yield watch
 
 
 def drawn(table: Table, width: int = 80, **options: Any) -> list[str]:
@@ -156,8 +165,8 @@ def test_a_name_wider_than_the_screen_goes_on_below() -> None:
 
 
 @pytest.fixture(scope="module")
-def paper() -> Mapping[str, Results]:
-    return {data: Results.read(RESULTS / f"{data}-paper.json") for data in DATA}
+def paper() -> Mapping[str, PaperResults]:
+    return {data: PaperResults.read(RESULTS / f"{data}-paper.json") for data in DATA}
 
 
 @pytest.mark.parametrize("seeds", [20, 2, 1])
@@ -165,7 +174,7 @@ def paper() -> Mapping[str, Results]:
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("title", titles())
 def test_the_papers_tables_fit_with_every_name_and_number_whole(
-    paper: Mapping[str, Results], title: str, data: str, width: int, seeds: int
+    paper: Mapping[str, PaperResults], title: str, data: str, width: int, seeds: int
 ) -> None:
     finals = paper[data].finals()
     lines = printed(draw_paper_table(title, data, finals, range(seeds), width), width)
@@ -202,7 +211,7 @@ def numbers_of(line: str) -> list[str]:
     return re.findall(r"(?<!\S)[-+]?\d+\.\d+(?:±\d+\.\d+)?(?!\S)", re.sub(r"^(lambda \d\.\d+|window \d+)", "", line))
 
 
-def test_at_80_columns_the_papers_figures_stand_below_ours(paper: Mapping[str, Results]) -> None:
+def test_at_80_columns_the_papers_figures_stand_below_ours(paper: Mapping[str, PaperResults]) -> None:
     lines = printed(draw_paper_table("table1", "mnist", paper["mnist"].finals(), range(20), 80), 80)
     heading, rule, *body = lines[1:]
     assert heading.split() == ["local", "loss", "accuracy", "%", "dissimilarity"]
@@ -215,7 +224,9 @@ def test_at_80_columns_the_papers_figures_stand_below_ours(paper: Mapping[str, R
 @pytest.mark.parametrize("seeds", [20, 1])
 @pytest.mark.parametrize("width", [50, 80, 120])
 @pytest.mark.parametrize("data", DATA)
-def test_claims_fit_with_what_came_of_them(paper: Mapping[str, Results], data: str, width: int, seeds: int) -> None:
+def test_claims_fit_with_what_came_of_them(
+    paper: Mapping[str, PaperResults], data: str, width: int, seeds: int
+) -> None:
     found = verdicts(titles(), data, paper[data].finals(), range(seeds))
     lines = printed(draw_verdicts(data, found), width)
     assert all(cell_len(line) <= width for line in lines)
@@ -236,7 +247,7 @@ def test_claims_fit_with_what_came_of_them(paper: Mapping[str, Results], data: s
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("all_of_them", [False, True], ids=["six", "all"])
 def test_a_runs_table_fits_with_every_name_and_number_whole(
-    paper: Mapping[str, Results], all_of_them: bool, data: str, width: int, seeds: int
+    paper: Mapping[str, PaperResults], all_of_them: bool, data: str, width: int, seeds: int
 ) -> None:
     names = list(paper[data].runs) if all_of_them else six(data)  # all: the longest is subtrunc_0.95_identity
     table = make_table(paper[data].rows(names, range(seeds)))
@@ -264,8 +275,8 @@ class Screen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, terminal_there: bool) -> None:
         self.file, self.now = io.StringIO(), 1000.0
-        monkeypatch.setattr(terminal, "errors", Console(file=self.file, width=80, force_terminal=terminal_there))
-        monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(progress, "errors", Console(file=self.file, width=80, force_terminal=terminal_there))
+        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     @property
     def lines(self) -> list[str]:
@@ -274,10 +285,10 @@ class Screen:
 
 def test_without_a_terminal_progress_is_a_plain_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=False)
-    with Watch(CONFIG, "cpu", silent=False) as watch:
+    with watching(CONFIG) as watch:
         for played in range(1, 41):
             rows = [evaluated(name, seed, 50.0 + played + seed, 8.0) for name in CONFIG.selectors for seed in (0, 1)]
-            watch.show(played, rows if played % 5 == 0 else [{"selector": "rota", "seed": 0}])
+            watch.on_round(played, rows if played % 5 == 0 else [{"selector": "rota", "seed": 0}])
             screen.now += 1.0
     assert screen.lines == [
         "digits: 2 selectors x 2 seeds on cpu",
@@ -291,17 +302,17 @@ def test_without_a_terminal_progress_is_a_plain_line_now_and_then(monkeypatch: p
 
 def test_the_time_left_counts_from_where_a_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=False)
-    with Watch(CONFIG, "cpu", silent=False) as watch:
+    with watching(CONFIG) as watch:
         screen.now += 100  # to get ready
-        watch.show(30, [evaluated("rota", 0, 70.0, 9.0)])
+        watch.on_round(30, [evaluated("rota", 0, 70.0, 9.0)])
         screen.now += 20
-        watch.show(32, [])
+        watch.on_round(32, [])
     assert screen.lines[1:] == ["round 30/40; Rota 70.0 / 9.0", "round 32/40, 80 s left; Rota 70.0 / 9.0"]
 
 
 def test_one_selector_with_one_seed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=False)
-    with Watch(replace(CONFIG, seeds=(0,), selectors={"rota": {}}), "cpu", silent=False):
+    with watching(replace(CONFIG, seeds=(0,), selectors={"rota": {}})):
         pass
     assert screen.lines == ["digits: 1 selector x 1 seed on cpu"]
 
@@ -309,8 +320,8 @@ def test_one_selector_with_one_seed_is_told_so(monkeypatch: pytest.MonkeyPatch) 
 def test_a_long_line_stays_one_line_and_names_keep_their_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=False)
     names = [f"[bold]selector_number_{i}" for i in range(20)]
-    with Watch(CONFIG, "cpu", silent=False) as watch:
-        watch.show(1, [evaluated(name, 0, 70.0, 9.0) for name in names])
+    with watching(CONFIG) as watch:
+        watch.on_round(1, [evaluated(name, 0, 70.0, 9.0) for name in names])
     assert screen.lines[1:] == ["round 1/40; " + ", ".join(f"{name} 70.0 / 9.0" for name in names)]
 
 
@@ -319,9 +330,9 @@ def test_silence_is_silent(monkeypatch: pytest.MonkeyPatch, terminal_there: bool
     screen = Screen(monkeypatch, terminal_there=terminal_there)
     with Downloads(silent=True) as downloads:
         downloads.progress("some.gz", 5, 10)
-    with Watch(CONFIG, "cpu", silent=True) as watch:
-        watch.show(1, [evaluated("rota", 0, 70.0, 9.0)])
-        watch.show(40, [evaluated("rota", 0, 70.0, 9.0)])
+    with watching(CONFIG, silent=True) as watch:
+        watch.on_round(1, [evaluated("rota", 0, 70.0, 9.0)])
+        watch.on_round(40, [evaluated("rota", 0, 70.0, 9.0)])
     assert screen.file.getvalue() == ""
 
 
@@ -330,8 +341,8 @@ def test_on_a_terminal_there_is_a_bar_with_the_latest_figures(monkeypatch: pytes
     with Downloads(silent=False) as downloads:
         downloads.progress("some.gz", 5, None)
         downloads.progress("some.gz", 10, 10)
-    with Watch(CONFIG, "cpu", silent=False) as watch:
-        watch.show(10, [evaluated("[mine]", 0, 70.0, 9.0), evaluated("[mine]", 1, 71.0, 8.0)])
+    with watching(CONFIG) as watch:
+        watch.on_round(10, [evaluated("[mine]", 0, 70.0, 9.0), evaluated("[mine]", 1, 71.0, 8.0)])
     shown = screen.file.getvalue()
     for text in (
         "some.gz",
@@ -357,7 +368,7 @@ def test_what_modules_say_is_shown_meanwhile_unless_silence_is_wanted(
 ) -> None:
     caplog.set_level("INFO")
     file, log = io.StringIO(), logging.getLogger("equifl.some.module")
-    monkeypatch.setattr(terminal, "errors", Console(file=file, width=80))
+    monkeypatch.setattr(progress, "errors", Console(file=file, width=80))
     with notes(silent):
         log.info("[one] moment")
         log.debug("nobody wants to know")

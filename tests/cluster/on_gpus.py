@@ -13,13 +13,13 @@ import ray
 from equifl.cluster import sweep
 from equifl.cluster.session import _loopback
 from equifl.experiment.config import Config
-from equifl.experiment.run_folder import RunFolder
 from equifl.sim.data.datasets import Dataset
-from tests.cluster.test_sweep import CONFIG, DATA
+from equifl.sim.simulation import simulate
+from tests.cluster.test_sweep import CONFIG, DATA, Every
 
 
 def run(folder: Path) -> None:
-    class Told(sweep.LaneWorker):
+    class Told(sweep.Worker):
         """Takes the GPU that Ray gives it, and leaves it alone."""
 
         def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
@@ -27,19 +27,19 @@ def run(folder: Path) -> None:
                 print(device, *ray.get_gpu_ids(), file=file)
             return super().prepare(config, dataset, "cpu", engine)
 
-    def kill_one(played: int, rows: Any) -> bool:
+    def kill_one(played: int) -> None:
         if played == 3:
             ray.kill(player.groups[1].worker)
-        return True
 
     with _loopback():
         store: dict[str, Any] = {"object_store_memory": 2**27, "include_dashboard": False}
         store |= {"_node_ip_address": "127.0.0.1", "log_to_driver": False, "logging_level": logging.WARNING}
         ray.init("local", num_cpus=1, num_gpus=2, **store)
-    sweep.LaneWorker = Told  # type: ignore[misc]
+    sweep.Worker = Told  # type: ignore[misc]
     player = sweep.Sweep(CONFIG, DATA, device="auto", address=None)
-    with RunFolder.open(folder / "run", CONFIG.as_dict(), player.made_with) as opened:
-        assert player.run(opened, on_round=kill_one)
+    made: Any = lambda *_, **__: player  # noqa: E731
+    results = simulate(CONFIG, dataset=DATA, out=folder / "run", player=made, callbacks=[Every(kill_one)])
+    assert results.finished
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -14,13 +16,16 @@ from ray.exceptions import RayActorError
 
 from equifl.cli.main import main
 from equifl.cluster import sweep
-from equifl.cluster.groups import joined, lanes, part_of, split
+from equifl.cluster.groups import joined, part_of, runs_of, split
 from equifl.cluster.session import resource
 from equifl.cluster.sweep import Group, Sweep
+from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
+from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
 from equifl.sim.loop.federation import Federation
-from equifl.sim.run import Here, load_data
+from equifl.sim.players import LocalPlayer
+from equifl.sim.simulation import load_data, simulate
 
 OVERRIDES = ["rounds=8", "clients=12", "per_round=3", "seeds=[0,1,5]", "evaluate_every=4", "train.steps=2"]
 OVERRIDES += ["train.model=logistic", "data.name=synthetic", "data.partition=natural"]
@@ -28,24 +33,33 @@ CONFIG = Config.load(overrides=OVERRIDES)
 DATA = load_data(CONFIG, None)
 
 
-def play(folder: Path, player: Any, stop_after: int = 10**6) -> list[dict[str, Any]]:
-    with RunFolder.open(folder, CONFIG.as_dict(), player.made_with) as opened:
-        player.run(opened, on_round=lambda played, rows: played < stop_after)
-        return opened.rows()
+class Every(Callback):
+    """Does something after every round."""
+
+    def __init__(self, act: Callable[[int], bool | None]) -> None:
+        self._act = act
+
+    def on_round(self, played: int, records: Records) -> bool | None:
+        return self._act(played)
+
+
+def play(folder: Path, player: Any = LocalPlayer, stop_after: int = 10**6) -> Records:
+    stop = Every(lambda played: played < stop_after)
+    simulate(CONFIG, dataset=DATA, out=folder, device="cpu", player=player, callbacks=[stop])
+    return RunFolder(folder).rows()
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The record of the run in one process."""
-    return play(tmp_path_factory.mktemp("alone"), Here(CONFIG, DATA, device="cpu", engine="auto"))
+    return play(tmp_path_factory.mktemp("alone") / "run")
 
 
-def on_workers() -> Sweep:
-    return Sweep(CONFIG, DATA, device="auto", address=None)
+ON_WORKERS = partial(Sweep, address=None)
 
 
 def assert_same_record(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    """To the last bits, which may depend on the lanes that run together."""
+    """To the last bits, which may depend on the runs that are played together."""
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
         assert row.keys() == other.keys()
@@ -62,46 +76,45 @@ def test_the_record_is_that_of_one_process(tmp_path: Path, alone: list[dict[str,
     assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
     assert RunFolder(tmp_path / "run").load_checkpoint() is None
     rounds = (tmp_path / "run" / "rounds.jsonl").read_bytes()
-    player = on_workers()
-    with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), player.made_with) as folder:
-        assert player.run(folder, on_round=lambda played, rows: True)  # it has nothing left to play
+    play(tmp_path / "run", ON_WORKERS)  # it has nothing left to play
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == rounds
 
 
 def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
     tmp_path: Path, alone: list[dict[str, Any]]
 ) -> None:
-    play(tmp_path / "run", Here(CONFIG, DATA, device="cpu", engine="auto"), stop_after=2)
-    begun = play(tmp_path / "run", on_workers(), stop_after=3)
+    play(tmp_path / "run", stop_after=2)
+    begun = play(tmp_path / "run", ON_WORKERS, stop_after=3)
     assert 0 < len(begun) < len(alone)
     checkpoint = RunFolder(tmp_path / "run").load_checkpoint()
     assert checkpoint is not None
-    assert checkpoint["rounds_played"] * len(lanes(CONFIG)) == len(begun)
-    assert_same_record(play(tmp_path / "run", Here(CONFIG, DATA, device="cpu", engine="auto")), alone)
+    assert checkpoint["rounds_played"] * len(runs_of(CONFIG)) == len(begun)
+    assert_same_record(play(tmp_path / "run"), alone)
 
 
 def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[dict[str, Any]]
 ) -> None:
     """The first to die leaves no checkpoint, the second one of every round."""
-    player, begun_again = on_workers(), []
-    assert len(player.groups) == min(len(lanes(CONFIG)), resource("CPU"))
+    player, begun_again = Sweep(CONFIG, DATA, device="auto", address=None), []
+    assert len(player.groups) == min(len(runs_of(CONFIG)), resource("CPU"))
     resume, survivors = Group.resume, [group.worker for group in player.groups[1:]]
 
     def remembering(self: Group, checkpoint: Any, rows: Any) -> None:
         begun_again.append((self, int(checkpoint["rounds_played"])))
         resume(self, checkpoint, rows)
 
-    def kill_one(played: int, rows: Any) -> bool:
+    def kill_one(played: int) -> None:
         if played in (2, 6):
             ray.kill(player.groups[0].worker)
             monkeypatch.setattr(sweep, "CHECKPOINT_SECONDS", -1.0)
-        return True
 
     monkeypatch.setattr(Group, "resume", remembering)
-    with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), player.made_with) as folder:
-        assert player.run(folder, on_round=kill_one)
-        assert_same_record(folder.rows(), alone)
+    results = simulate(
+        CONFIG, dataset=DATA, out=tmp_path / "run", player=lambda *_, **__: player, callbacks=[Every(kill_one)]
+    )
+    assert results.finished
+    assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
     assert [group.worker for group in player.groups[1:]] == survivors
     [(group, round)] = begun_again
     assert group is player.groups[0]
@@ -123,7 +136,7 @@ def test_gives_up_if_worker_after_worker_dies(tmp_path: Path, monkeypatch: pytes
         group.answer(folder, 0)
 
 
-def test_what_is_wrong_with_a_lane_is_said_as_without_workers(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_run_is_said_as_without_workers(tmp_path: Path) -> None:
     options = [*OVERRIDES, "train.lr=1e39"]
     words = [word for override in options for word in ("--set", override)]
     result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray"])
@@ -150,10 +163,10 @@ def test_every_gpu_of_the_cluster_has_a_worker_and_its_successor(tmp_path: Path,
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 100])
-def test_every_lane_is_in_one_group(workers: int) -> None:
+def test_every_run_is_in_one_group(workers: int) -> None:
     groups = split(CONFIG, workers)
     assert len(groups) <= workers
-    assert sorted(lane for group in groups for lane in lanes(group)) == sorted(lanes(CONFIG))
+    assert sorted(run for group in groups for run in runs_of(group)) == sorted(runs_of(CONFIG))
 
 
 @pytest.mark.parametrize("more", [[], ["sketch=16"]])
@@ -164,7 +177,7 @@ def test_a_checkpoint_in_parts_is_the_checkpoint(more: list[str], workers: int) 
     federation.play()
     state, groups = federation.state(), split(config, workers)
     parts = [part_of(state, config, group) for group in groups]
-    assert [len(part["models"]) for part in parts] == [len(lanes(group)) for group in groups]
+    assert [len(part["models"]) for part in parts] == [len(runs_of(group)) for group in groups]
     whole = joined(parts, config, groups)
     assert whole.keys() == state.keys()
     for key, value in state.items():

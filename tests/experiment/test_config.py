@@ -482,7 +482,7 @@ def test_per_round_may_be_a_list(path: Path) -> None:
     assert [config.cohort_size(round) for round in range(5)] == [3, 1, 2, 2, 2]
     assert config.largest_cohort == 3
     assert load(path, "per_round = 4").cohort_size(9) == 4
-    with pytest.raises(ValueError, match=r"per_round: \(3, 0\) is not allowed; allowed: 1 or more"):
+    with pytest.raises(ValueError, match=r"per_round: \[3, 0\] is not allowed; allowed: 1 or more"):
         load(path, "per_round = [3, 0]")
     with pytest.raises(ValueError, match=r"per_round: .* allowed: at most clients, which is 4"):
         load(path, "clients = 4\nper_round = [3, 5]")

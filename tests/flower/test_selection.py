@@ -14,9 +14,9 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl.experiment.results import load_results
 from equifl.flower import FairSelection
 from equifl.flower.roster import Roster
-from equifl.report.page import write_report
 from tests.flower.federation import initial_arrays
 from tests.flower.pretend import PretendGrid, failing, play, saying, silent, twice, weighing, without
 
@@ -87,7 +87,7 @@ def test_what_is_recorded_is_what_flower_gets(tmp_path: Path) -> None:
     assert "partition-id" not in told, "a mean of identities says nothing"
     assert row["accuracy"] == pytest.approx(100 * told["eval_acc"])
     assert row["bytes_up"] == 3 * 4 * 210
-    assert write_report(tmp_path).stat().st_size > 1e6
+    assert load_results(tmp_path).report().stat().st_size > 1e6
 
 
 def test_updates_heard_are_those_sent_and_kept_short() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from equifl.report.page import write_report
+from equifl.experiment.results import load_results
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -64,6 +64,6 @@ def test_a_run_continued_in_another_process_chooses_as_an_unbroken_one(folder: P
 
 
 def test_a_federation_gets_the_report_of_a_simulation(folder: Path) -> None:
-    page = write_report(folder / "first-FedAvg-Rota").read_text()
+    page = load_results(folder / "first-FedAvg-Rota").report().read_text()
     assert "Flower: 20 clients, 6 rounds, 1 seed" in page
     assert "equifl run experiment.toml" not in page, "there is no configuration file of a live federation"

@@ -6,10 +6,10 @@ import pytest
 
 from equifl.experiment.config import Config
 from equifl.paper import runs
-from equifl.paper.runs import Results, run_missing
+from equifl.paper.runs import PaperResults, run_missing
 from equifl.paper.tables import DATA, configuration, six
 from equifl.sim.loop.federation import Federation
-from equifl.sim.run import load_data
+from equifl.sim.simulation import load_data
 from tools import headline
 
 ROOT = Path(__file__).parents[2]
@@ -42,11 +42,11 @@ def test_what_is_there_is_never_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(runs, "configuration", watched)
     options: dict[str, Any] = {"data": "digits", "work": tmp_path / "work", "device": "cpu", "data_dir": None}
     path = tmp_path / "digits.json"
-    run_missing(Results.read(path), ["uniform"], range(2), **options)
-    run_missing(Results.read(path), ["uniform", "rota"], range(3), **options)
-    run_missing(Results.read(path), ["rota", "uniform"], range(3), **options)
+    run_missing(PaperResults.read(path), ["uniform"], range(2), **options)
+    run_missing(PaperResults.read(path), ["uniform", "rota"], range(3), **options)
+    run_missing(PaperResults.read(path), ["rota", "uniform"], range(3), **options)
     assert asked == [(["uniform"], [0, 1]), (["rota"], [0, 1]), (["uniform", "rota"], [2])]
-    results = Results.read(path)
+    results = PaperResults.read(path)
     assert {name: sorted(by) for name, by in results.runs.items()} == {"uniform": [0, 1, 2], "rota": [0, 1, 2]}
     assert set(results.runs["rota"][0]["rounds"]) == {"1", "2"}
     assert results.made_with["versions"]["equifl"]
@@ -64,7 +64,7 @@ def test_a_finished_run_that_is_not_in_the_results_yet_is_read_and_not_played(
 
 @pytest.mark.parametrize("data", DATA)
 def test_the_committed_results_are_whole(data: str) -> None:
-    results = Results.read(COMMITTED / f"{data}-paper.json")
+    results = PaperResults.read(COMMITTED / f"{data}-paper.json")
     assert len(results.runs) == 14
     rounds = configuration(data, six(data), [0]).rounds
     for by_seed in results.runs.values():
@@ -80,7 +80,7 @@ def test_a_committed_trajectory_begins_as_it_does_here(real_data: Path) -> None:
     config = dataclasses.replace(configuration("mnist", ["uniform", "rota"], [0]), rounds=10)
     federation = Federation(config, load_data(config, real_data), device="cpu")
     records = [federation.play() for _ in range(10)][-1]
-    committed = Results.read(COMMITTED / "mnist-paper.json").runs
+    committed = PaperResults.read(COMMITTED / "mnist-paper.json").runs
     for record in records:
         accuracy, dissimilarity, local_loss = committed[record["selector"]][0]["rounds"]["10"]
         assert record["accuracy"] == pytest.approx(accuracy, abs=0.1)

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from equifl.experiment.results import Results
 from equifl.report.page import make_page
 from tests.report.made_up import MADE_WITH, configuration, records
 
@@ -34,7 +35,7 @@ def browser() -> Iterator[Browser]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     config = configuration(["uniform", "subtrunc", "rota", EVIL], clients=120, rounds=20, per_round=12)
-    path.write_text(make_page(config, MADE_WITH, records(config)), encoding="utf-8")
+    path.write_text(make_page(Results(config, MADE_WITH, records(config))), encoding="utf-8")
     return path
 
 
@@ -97,7 +98,7 @@ def test_a_double_click_in_the_legend_shows_one_selector_alone(page: Page) -> No
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("crowded") / "report.html"
     config = configuration([f"selector number {i}" for i in range(20)])
-    path.write_text(make_page(config, MADE_WITH, records(config)), encoding="utf-8")
+    path.write_text(make_page(Results(config, MADE_WITH, records(config))), encoding="utf-8")
     return path
 
 

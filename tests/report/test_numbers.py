@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equifl.experiment.results import Results
 from equifl.experiment.table import make_table
 from equifl.report.numbers import ClientPoint, Numbers, Point, make_numbers
 from tests.report.made_up import configuration, records
@@ -37,7 +38,7 @@ ROWS = [
 
 
 def numbers(rows: list[dict[str, Any]] = ROWS, **more: Any) -> Numbers:
-    return make_numbers(CONFIG | more, rows)
+    return make_numbers(CONFIG | more, Results(CONFIG | more, {}, rows).whole_rounds)
 
 
 def test_series_have_the_mean_and_the_interval_of_every_evaluated_round() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equifl.experiment.results import Results, load_results
 from equifl.experiment.run_folder import RunFolder
 from equifl.report.page import make_page, write_report
 from equifl.report.styles import style
@@ -52,7 +53,7 @@ class Reader(HTMLParser):
 
 
 def read(config: dict[str, Any], played: int | None = None) -> Reader:
-    return Reader(make_page(config, MADE_WITH, records(config, played)))
+    return Reader(make_page(Results(config, MADE_WITH, records(config, played))))
 
 
 def panels(page: Reader) -> list[dict[str, Any]]:
@@ -183,7 +184,7 @@ def with_accuracy(config: dict[str, Any], **accuracy: float) -> Reader:
     for row in rows:
         if "accuracy" in row:
             row |= {"accuracy": accuracy[row["selector"]], "dissimilarity": 8.25}
-    return Reader(make_page(config, MADE_WITH, rows))
+    return Reader(make_page(Results(config, MADE_WITH, rows)))
 
 
 def test_the_lead_names_who_is_best() -> None:
@@ -204,7 +205,7 @@ def test_the_table_has_display_names_and_its_notes() -> None:
         *([row for row in rows if row["selector"] == name] for name in ("divfl", "mine")), strict=True
     ):
         mine["cohort"] = divfl["cohort"][::-1]
-    page = Reader(make_page(config, MADE_WITH, rows))
+    page = Reader(make_page(Results(config, MADE_WITH, rows)))
     assert "DivFL and mine chose the same cohorts in all 6 rounds." in page.text
     assert len(page.all("p", **{"class": "note"})) == 2  # and the one for browsers without JavaScript
     for name in ("Random", "DivFL", "mine"):
@@ -219,30 +220,30 @@ def test_the_table_has_display_names_and_its_notes() -> None:
 def test_hundreds_of_clients_and_rounds_stay_below_six_megabytes() -> None:
     names = ["uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota"]
     config = configuration(names, clients=900, per_round=20, rounds=200, seeds=[0], evaluate_every=50)
-    text = make_page(config, MADE_WITH, records(config))
+    text = make_page(Results(config, MADE_WITH, records(config)))
     assert len(text.encode()) < 6_000_000
     assert "the first 37 of 200 rounds" in text
 
 
 def test_the_same_records_give_the_same_page() -> None:
     config = configuration()
-    assert len({make_page(config, MADE_WITH, records(config)) for _ in range(2)}) == 1
+    assert len({make_page(Results(config, MADE_WITH, records(config))) for _ in range(2)}) == 1
 
 
 def test_a_report_is_written_into_the_run_folder(tmp_path: Path) -> None:
     config = configuration()
     with RunFolder.open(tmp_path / "run", config, MADE_WITH) as folder:
         folder.append(records(config))
-    assert write_report(tmp_path / "run") == tmp_path / "run" / "report.html"
-    assert write_report(tmp_path / "run", tmp_path / "mine.html") == tmp_path / "mine.html"
+    assert write_report(load_results(tmp_path / "run")) == tmp_path / "run" / "report.html"
+    assert write_report(load_results(tmp_path / "run"), tmp_path / "mine.html") == tmp_path / "mine.html"
     written = (tmp_path / "mine.html").read_text(encoding="utf-8")
     assert written == (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_refuses_a_folder_that_is_no_run_or_has_nothing_to_show(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}: is no run folder \(it has no config.json\)$"):
-        write_report(tmp_path)
+        write_report(load_results(tmp_path))
     RunFolder.open(tmp_path / "new", configuration(), MADE_WITH).close()
     with pytest.raises(ValueError, match=r"new: cannot be reported \(records: no evaluated round yet\)$"):
-        write_report(tmp_path / "new")
+        write_report(load_results(tmp_path / "new"))
     assert not (tmp_path / "new" / "report.html").exists()

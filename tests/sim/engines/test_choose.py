@@ -16,7 +16,8 @@ from equifl.sim.engines.compiled.engine import CompiledEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import Shape, examples_of, lenet, make_module
-from equifl.sim.run import engine_for, load_data, made_with
+from equifl.sim.players import made_with
+from equifl.sim.simulation import engine_for, load_data
 from equifl.sim.tasks import Task
 from tests.sim.engines.torch.test_engine import SHAPES, made_up
 from tests.sim.models_of_ours import Residual, Tokens

@@ -20,7 +20,7 @@ from equifl.sim.loop import federation as federation_module
 from equifl.sim.loop.environment import data_options, partition_options, resolved
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import make_module
-from equifl.sim.run import cohorts_of
+from equifl.sim.players import cohorts_of
 from equifl.sketch import CountSketch
 
 N, K = 6, 2

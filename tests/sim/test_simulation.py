@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import sys
@@ -7,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
+from equifl.experiment.results import Records, Results, load_results
 from equifl.experiment.run_folder import CHECKPOINT, RunFolder
 from equifl.report.page import make_page
-from equifl.sim import run as simulation
+from equifl.sim import players
 from equifl.sim.loop.federation import Federation
-from equifl.sim.run import choose_device, finished_rows, load_data, made_with, revision, run
+from equifl.sim.players import choose_device, made_with, revision
+from equifl.sim.simulation import finished_results, simulate
 
 ROOT = Path(__file__).parents[2]
 TINY = ["rounds=3", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
@@ -20,10 +24,19 @@ TINY += ["data.name=synthetic", "data.partition=natural"]
 CONFIG = Config.load(None, TINY)
 
 
+class Stop(Callback):
+    """Stops an experiment after so many rounds."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+
+    def on_round(self, played: int, records: Records) -> bool:
+        return played < self._after
+
+
 def play(folder: Path, stop_after: int = 10**6) -> bool:
-    federation = Federation(CONFIG, load_data(CONFIG, None), device="cpu")
-    with RunFolder.open(folder, CONFIG.as_dict(), made_with("cpu", federation.engine.name)) as opened:
-        return run(federation, opened, on_round=lambda played, rows: played < stop_after)
+    """Whether it is finished."""
+    return simulate(CONFIG, out=folder, device="cpu", callbacks=[Stop(stop_after)]).finished
 
 
 def never(*_: Any) -> Any:
@@ -69,7 +82,7 @@ def test_records_of_a_finished_run_with_a_hole_are_refused_and_not_dropped(
     whole = uninterrupted.splitlines(keepends=True)
     damaged = b"".join(whole[line] for line in lines)
     rounds.write_bytes(damaged)
-    assert finished_rows(tmp_path / "run", CONFIG) is None
+    assert finished_results(tmp_path / "run", CONFIG) is None
     with pytest.raises(ValueError, match=rf"rounds\.jsonl, {message}.*; put the whole file back"):
         play(tmp_path / "run")
     assert rounds.read_bytes() == damaged
@@ -83,16 +96,17 @@ def test_a_finished_run_has_no_checkpoint_and_nothing_left_to_play(
     monkeypatch.setattr(Federation, "play", never)
     assert play(tmp_path / "run")
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
-    rows = finished_rows(tmp_path / "run", CONFIG)
-    assert rows == RunFolder(tmp_path / "run").rows()
+    found = finished_results(tmp_path / "run", CONFIG)
+    assert found is not None
+    assert found.records == RunFolder(tmp_path / "run").rows()
 
 
 def test_an_unfinished_run_has_a_checkpoint_and_is_not_taken_for_finished(tmp_path: Path) -> None:
-    assert finished_rows(tmp_path / "run", CONFIG) is None
+    assert finished_results(tmp_path / "run", CONFIG) is None
     assert not (tmp_path / "run").exists()
     assert not play(tmp_path / "run", stop_after=2)
     assert (tmp_path / "run" / CHECKPOINT).exists()
-    assert finished_rows(tmp_path / "run", CONFIG) is None
+    assert finished_results(tmp_path / "run", CONFIG) is None
     assert (tmp_path / "run" / CHECKPOINT).exists()
 
 
@@ -104,7 +118,7 @@ def test_a_checkpoint_beside_complete_records_is_not_read_but_removed(
     assert play(tmp_path / "run")
     checkpoint = tmp_path / "run" / CHECKPOINT
     monkeypatch.setattr(Federation, "play", never)
-    for again in (lambda: finished_rows(tmp_path / "run", CONFIG), lambda: play(tmp_path / "run")):
+    for again in (lambda: finished_results(tmp_path / "run", CONFIG), lambda: play(tmp_path / "run")):
         with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), {}) as folder:
             folder.save_checkpoint({"rounds_played": np.array(3)})
         if damaged:
@@ -119,11 +133,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from equifl.experiment import run_folder as records
-from equifl.sim import run
-from tests.sim.test_run import CONFIG, play
+from equifl.sim import players
+from tests.sim.test_simulation import CONFIG, play
 
 folder, moment, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-run.CHECKPOINT_SECONDS = seconds
+players.CHECKPOINT_SECONDS = seconds
 append, sync, unlink = records.RunFolder.append, records._sync_folder, Path.unlink
 
 def die_at(now):
@@ -199,7 +213,7 @@ def test_a_checkpoint_that_the_disk_refuses_does_not_end_a_run(
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    monkeypatch.setattr(simulation, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(players, "CHECKPOINT_SECONDS", -1.0)
     monkeypatch.setattr(RunFolder, "save_checkpoint", on_a_full_disk)
     with pytest.raises(OSError, match=r"checkpoint\.npz: cannot be written \(File too large\)"):
         play(tmp_path / "stopped", stop_after=1)  # who asks it to stop must know that there is no checkpoint
@@ -267,12 +281,61 @@ def test_what_git_does_not_track_has_no_commit(package: Path, tmp_path: Path) ->
 def test_without_git_nothing_fails(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert revision(package) == (None, None)
-    assert made_with("cpu", "general")["commit"] is None
+    assert made_with("cpu", "torch")["commit"] is None
 
 
 def test_a_run_says_whether_its_code_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equifl.sim.run.revision", lambda package: ("abc", True))
+    monkeypatch.setattr("equifl.sim.players.revision", lambda package: ("abc", True))
     assert play(tmp_path / "run")
-    folder = RunFolder(tmp_path / "run")
-    assert (folder.made_with["commit"], folder.made_with["dirty"]) == ("abc", True)
-    assert "<dt>dirty</dt><dd>True</dd>" in make_page(folder.config, folder.made_with, folder.rows())
+    results = load_results(tmp_path / "run")
+    assert (results.made_with["commit"], results.made_with["dirty"]) == ("abc", True)
+    assert "<dt>dirty</dt><dd>True</dd>" in make_page(results)
+
+
+def test_in_memory_it_is_the_same_and_leaves_nothing(
+    tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = simulate(CONFIG, device="cpu")
+    assert results.finished
+    assert results.folder is None
+    assert [json.loads(line) for line in uninterrupted.splitlines()] == json.loads(json.dumps(results.records))
+    assert list(tmp_path.iterdir()) == []
+    assert results.report("page.html") == Path("page.html")
+    with pytest.raises(ValueError, match=r"output: missing; results in memory have no folder"):
+        results.report()
+
+
+def test_settings_are_keys_of_the_configuration() -> None:
+    results = simulate(CONFIG, device="cpu", rounds=1, selectors={"rota": {}}, evaluate_every=1)
+    assert (results.rounds_played, list(results.table.cells)) == (1, ["rota"])
+    assert results.config["clients"] == 10  # as before
+    with pytest.raises(ValueError, match="round: unknown key; did you mean `rounds`"):
+        simulate(CONFIG, round=1)
+
+
+def test_callbacks_are_told_of_start_rounds_and_end(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    class Told(Callback):
+        def on_start(self, config: Config, player: Any) -> None:
+            told.append((config.rounds, player.device))
+
+        def on_round(self, played: int, records: Records) -> None:
+            told.append((played, len(records)))
+
+        def on_end(self, results: Results) -> None:
+            told.append(results.finished)
+
+    simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Stop(2)])
+    simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Told()])
+    assert told == [(3, "cpu"), (2, 12), (3, 6), True]  # what was played before, then what is new
+
+
+def test_results_of_a_folder_are_those_of_the_run(tmp_path: Path) -> None:
+    results = simulate(CONFIG, out=tmp_path / "run", device="cpu")
+    again = load_results(tmp_path / "run")
+    assert again.records == json.loads(json.dumps(results.records))
+    assert again.table.as_dict() == results.table.as_dict()
+    assert repr(results).splitlines()[0] == "Results(synthetic, 3 of 3 rounds)"
+    assert "Rota" in repr(results)

@@ -1,0 +1,157 @@
+"""What the command line shows meanwhile: progress, downloads, notes. Plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from equifl.experiment.callbacks import Callback
+from equifl.experiment.config import Config
+from equifl.experiment.results import Records
+from equifl.experiment.table import display_name, final_rows
+
+console = Console()
+errors = Console(stderr=True)
+
+PLAIN_SECONDS = 10.0  # between two lines of progress where there is no terminal
+
+_NAME = TextColumn("{task.description}", markup=False)  # one's own names may have brackets
+
+
+class Watch(Callback):
+    """Progress on standard error: a bar with the time left, and every selector's latest figures.
+
+    Attributes:
+        stopping: whether the experiment is to stop after this round.
+        playing: whether it has begun.
+    """
+
+    def __init__(self, silent: bool) -> None:
+        self.stopping = self.playing = False
+        self._silent, self._rounds, self._title = silent, 0, ""
+        self._latest: dict[tuple[str, int], dict[str, Any]] = {}
+        self._first: tuple[float, int] | None = None  # when was which round shown first
+        self._printed = -math.inf
+        columns = (_NAME, BarColumn(), TextColumn("{task.completed}/{task.total} rounds"))
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=errors, disable=silent or not errors.is_terminal)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._bar.stop()
+
+    def on_start(self, config: Config, player: Any) -> None:
+        """See `Callback.on_start`."""
+        self.playing, self._rounds = True, config.rounds
+        runs = f"{count(len(config.selectors), 'selector')} x {count(len(config.seeds), 'seed')} on {player.device}"
+        self._title = f"{config.data.name}: {runs}"
+        if player.note and not self._silent:
+            _say(player.note)
+        self._bar.start()
+        self._task = self._bar.add_task(self._title, total=config.rounds)
+        if not self._silent and not errors.is_terminal:
+            _say(self._title)
+
+    def on_round(self, played: int, records: Records) -> bool:
+        """See `Callback.on_round`."""
+        self._latest |= {(row["selector"], row["seed"]): row for row in records if "accuracy" in row}
+        if not self._silent:
+            self._show(played)
+        return not self.stopping
+
+    def _show(self, played: int) -> None:
+        if errors.is_terminal and self._task is not None:
+            self._bar.update(self._task, completed=played, description=f"{self._title}\n{self._figures()}\n")
+            return
+        now = time.monotonic()
+        self._first = self._first or (now, played)
+        if now - self._printed >= PLAIN_SECONDS or played == self._rounds:
+            self._printed = now
+            figures = f"; {self._figures(', ')}" if self._latest else ""
+            _say(f"round {played}/{self._rounds}{self._left(now, played)}{figures}")
+
+    def _left(self, now: float, played: int) -> str:
+        """How long it may still take, as soon as there are rounds to judge by."""
+        start, first = self._first or (now, played)
+        left = self._rounds - played
+        return f", {(now - start) / (played - first) * left:.0f} s left" if left and played > first else ""
+
+    def _figures(self, between: str = "\n") -> str:
+        """Accuracy and dissimilarity, mean over seeds."""
+        lines = []
+        for name, by_seed in final_rows(self._latest.values()).items():
+            accuracy, dissimilarity = (
+                sum(row[key] for row in by_seed.values()) / len(by_seed) for key in ("accuracy", "dissimilarity")
+            )
+            lines.append(f"{display_name(name)} {accuracy:.1f} / {dissimilarity:.1f}")
+        return between.join(lines)
+
+
+class Downloads:
+    """A progress bar a file."""
+
+    def __init__(self, silent: bool) -> None:
+        columns = (_NAME, BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=errors, disable=silent or not errors.is_terminal)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Downloads:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._bar.stop()
+
+    def progress(self, name: str, done: int, total: int | None) -> None:
+        """So many bytes of a file are there."""
+        if name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=total)
+        self._bar.update(self._tasks[name], completed=done, total=total)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            _say(record.getMessage())
+        except Exception:  # what is said must not stop what is done
+            self.handleError(record)
+
+
+@contextmanager
+def notes(silent: bool) -> Iterator[None]:
+    """Shows what our modules have to say meanwhile, here alone, whatever else somebody's own modules do with it."""
+    log, handler = logging.getLogger("equifl"), _Notes()
+    level, propagate = log.level, log.propagate
+    log.setLevel(logging.WARNING if silent else logging.INFO)
+    if not silent:
+        log.addHandler(handler)
+        log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
+
+
+def count(number: int, what: str) -> str:
+    """A number of things, with a plural where it has one.
+
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _say(line: str) -> None:
+    errors.print(line, soft_wrap=True, markup=False, highlight=False)

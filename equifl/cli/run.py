@@ -1,0 +1,149 @@
+"""`equifl run`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from equifl.cli.progress import Downloads, Watch, console, notes
+from equifl.cli.tables import draw_table
+from equifl.experiment.config import Config
+from equifl.experiment.results import Results, load_results
+from equifl.experiment.run_folder import CONFIG, ROUNDS
+from equifl.extras import MissingExtraError
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder (default: runs/NAME-TIME).")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override, e.g. --set train.lr=0.1")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Where data sets are (else $EQUIFL_DATA, the cache)."
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option(
+    "--ray",
+    "cluster",
+    is_flag=False,
+    flag_value="",
+    metavar="[ADDRESS]",
+    help="Spread the runs over a Ray cluster: the one at ADDRESS (`auto`: the one this machine is in), else over "
+    "this machine's CPUs or GPUs. Needs equifl[cluster].",
+)
+@click.option("--quiet", is_flag=True, help="No progress and no table.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON on standard output, nothing else.")
+def run(
+    config: Path | None,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    data_dir: Path | None,
+    device: str,
+    cluster: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run an experiment: every selector with every seed. Without CONFIG: the digits, all six selectors, 5 seeds.
+
+    Run it again with the same --out and it goes on where it stopped; of a finished run it shows the table.
+    """
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
+    settings = Config.load(config, overrides)
+    silent = quiet or as_json
+    click.get_current_context().with_resource(notes(silent))
+    path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
+    results, failure = _play(settings, path, data_dir, device, cluster, silent)
+    if failure:
+        played = f"{results.rounds_played} of {settings.rounds} rounds are in {path / ROUNDS}"
+        click.echo(f"equifl: {failure}; {played}", err=True)
+    if not results.finished:
+        again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
+        click.echo(f"{'' if failure else 'stopped after a checkpoint; '}to go on: {again}", err=True)
+        sys.exit(2 if failure else 130)
+    if as_json:
+        click.echo(json.dumps({"folder": str(path), **results.table.as_dict()}, indent=1))
+    elif not quiet:
+        console.print(draw_table(results.table))
+        click.echo(f"record: {path}")
+    report = _report_if_possible(results, path)
+    if report and not silent:
+        click.echo(f"report: {report}")
+    if failure:
+        sys.exit(2)
+
+
+def _play(
+    config: Config, path: Path, data_dir: Path | None, device: str, cluster: str | None, silent: bool
+) -> tuple[Results, OSError | None]:
+    """The results, as far as they go, and what the disk refused, if it did."""
+    from equifl.sim.players import LocalPlayer  # torch takes a second; a wrong key should not wait for it
+    from equifl.sim.simulation import simulate
+
+    player: Any = LocalPlayer
+    if cluster is not None:
+        from equifl.cluster.sweep import Sweep
+
+        player = partial(Sweep, address=cluster or None)
+    # Ray says on standard output when a worker has died, which is for the results alone.
+    with (
+        Downloads(silent) as downloads,
+        Watch(silent) as watch,
+        _stop_requests(watch),
+        redirect_stdout(sys.stderr),
+    ):
+        try:
+            results = simulate(
+                config,
+                out=path,
+                device=device,
+                data_dir=data_dir,
+                callbacks=[watch],
+                downloads=downloads.progress,
+                player=player,
+            )
+        except OSError as error:
+            if not watch.playing or not (path / CONFIG).is_file():
+                raise
+            return load_results(path), error
+    return results, None
+
+
+def _report_if_possible(results: Results, folder: Path) -> Path | None:
+    """A run is worth its record without a report, and says how to get one."""
+    try:
+        return results.report()
+    except MissingExtraError as error:
+        click.echo(f"no report: {error}", err=True)
+        return None
+    except OSError as error:
+        again = shlex.join(["equifl", "report", str(folder)])
+        raise OSError(f"{error}; all rounds are in {folder / ROUNDS}; to write the report: {again}") from None
+
+
+@contextmanager
+def _stop_requests(watch: Watch) -> Iterator[None]:
+    """Stops the watched experiment after a round if Ctrl-C or a polite kill asks for it; a second one ends at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if watch.stopping:
+            raise KeyboardInterrupt
+        watch.stopping = True
+        click.echo("stopping after this round ...", err=True)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
