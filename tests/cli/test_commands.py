@@ -149,7 +149,7 @@ def test_a_run_by_the_general_engine_says_why_once(tmp_path: Path) -> None:
     assert (
         run.stderr.count("by the torch engine, not by compiled: the model is no plain sequence of convolutions") == 1
     )
-    assert RunFolder(tmp_path / "run").made_with["engine"] == "general"
+    assert RunFolder(tmp_path / "run").made_with["engine"] == "torch"
     assert "engine" not in call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run", "--quiet").stderr
 
 
