@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import json
+import logging
 import math
 import tomllib
 import types
@@ -41,40 +43,44 @@ _SIX: Mapping[str, Mapping[str, Any]] = {
 
 _TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python a selector may be given anything
 
-# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
-_REPLACED: Mapping[str, tuple[str, ...]] = {
-    "data.partition": (
-        "classes_per_client",
-        "shards_per_client",
-        "alpha",
-        "least",
-        "sizes",
-        "size_sigma",
-        "drop_incomplete",
-    ),
-    "train.epochs": ("steps",),
-    "train.steps": ("epochs",),
-}
+log = logging.getLogger("equifl")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """Which data, and how they are divided among the clients; None leaves it to the data set or the partition."""
+class Partition:
+    """How the data are divided among the clients; None leaves an option to the kind of partition."""
 
-    name: str = "digits"
-    partition: str = "classes"
-    path: str | None = None
-    standardise: bool | None = None
+    kind: str = "classes"
     classes_per_client: int | None = None
     shards_per_client: int | None = None
     alpha: float | None = None
-    beta: float | None = None
-    iid: bool | None = None
-    largest: int | None = None
     least: int | None = None
     sizes: str | None = None
     size_sigma: float | None = None
     drop_incomplete: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Which data, and how they are divided among the clients; None leaves an option to the data set."""
+
+    name: str = "digits"
+    path: str | None = None
+    standardise: bool | None = None
+    alpha: float | None = None
+    beta: float | None = None
+    iid: bool | None = None
+    largest: int | None = None
+    partition: Partition = field(default_factory=Partition)
+
+
+# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
+_REPLACED: Mapping[str, tuple[str, ...]] = {
+    "data.partition.kind": tuple(f.name for f in dataclasses.fields(Partition) if f.name != "kind"),
+    "train.epochs": ("steps",),
+    "train.steps": ("epochs",),
+}
+_FLAT = {f.name for f in dataclasses.fields(Partition)} - {f.name for f in dataclasses.fields(Data)} - {"kind"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,14 +179,14 @@ class Config:
     memory_limit: int | None = None
     evaluate_every: int = 5
     engine: Literal["auto", "general", "fast"] = "auto"
-    data: Data = field(default_factory=lambda: Data(classes_per_client=2))
+    data: Data = field(default_factory=lambda: Data(partition=Partition(classes_per_client=2)))
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)
     availability: Availability = field(default_factory=Availability)
     selectors: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: dict(v) for k, v in _SIX.items()})
 
     def __post_init__(self) -> None:
-        if self.clients is None and (self.data.partition != "natural" or self.data.name == "synthetic"):
+        if self.clients is None and (self.data.partition.kind != "natural" or self.data.name == "synthetic"):
             object.__setattr__(self, "clients", 30)
         for name in ("rounds", "clients", "evaluate_every"):
             require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
@@ -218,22 +224,58 @@ class Config:
 
         What a file leaves out is as in `Config()`; a word needs no quotes in an override.
         """
-        untold: dict[str, Any] = {}
+        untold: dict[str, Any] = {"partition": {}}
         table = {"selectors": cls().selectors, "data": untold} | ({} if path is None else _read(path))
         for override in overrides:
+            if override.strip().startswith("data.partition"):  # and finds the options of a flat file in their table
+                separate_partition(table["data"])
             _override(table, override)
-        if table["data"] is untold and untold.get("partition", "classes") == "classes":
-            untold.setdefault("classes_per_client", 2)  # which no other partition takes
+        separate_partition(table["data"])
+        partition = untold["partition"]
+        if table["data"] is untold and isinstance(partition, dict) and partition.get("kind", "classes") == "classes":
+            partition.setdefault("classes_per_client", 2)  # which no other partition takes
         return _build(cls, table, "")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Config:
         """From a table as TOML gives it."""
+        if isinstance(table.get("data"), dict):
+            table = {**table, "data": dict(table["data"])}
+            separate_partition(table["data"])
         return _build(cls, table, "")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
         return dataclasses.asdict(self) | {"seeds": list(self.seeds)}
+
+
+def separate_partition(data: Any, *, stored: bool = False) -> None:
+    """Give the partition of a data section a table of its own, in place; without one nothing changes.
+
+    Earlier versions had `partition = "dirichlet", alpha = 0.1` among the options of the data set: that is read with a
+    warning, and an alpha that both could take is refused. A kind alone stands for a table.
+
+    Args:
+        data: the section, as TOML or JSON gives it.
+        stored: it is that of a run: no warning, and the alpha that both could take was the data set's.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("partition", {}), str | dict):
+        return  # to be refused as any other wrong type
+    kind = data.get("partition")
+    both = kind == "dirichlet" and data.get("name") == "synthetic" and data.get("alpha") is not None
+    if both and not stored:
+        raise ValueError(
+            f"data.alpha: {data['alpha']!r} could be meant for the data set 'synthetic' or for the partition "
+            "'dirichlet'; write data.partition.kind = 'dirichlet', and data.alpha or data.partition.alpha"
+        )
+    flat = [key for key in data if key in _FLAT or (key == "alpha" and kind == "dirichlet" and not both)]
+    if isinstance(kind, str) or flat:
+        table = data.pop("partition", {})
+        table = {"kind": table} if isinstance(table, str) else table
+        data["partition"] = table | {key: data.pop(key) for key in flat}
+    if flat and not stored:
+        form = ", ".join(f"{key} = {json.dumps(value)}" for key, value in data["partition"].items())
+        log.warning("data: the partition is a table of its own now; write data.partition = { %s }", form)
 
 
 def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors") -> Selector:

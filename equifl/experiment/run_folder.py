@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, require
+from equifl.experiment.config import separate_partition
 
 try:
     import fcntl
@@ -201,6 +202,7 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not path.is_file():
         raise ValueError(f"{path.parent}: is no run folder (it has no {path.name})")
     stored = _parsed(path.read_bytes(), str(path), config=dict, made_with=dict)
+    separate_partition(stored["config"].get("data"), stored=True)  # as earlier versions stored it
     return stored["config"], stored["made_with"]
 
 

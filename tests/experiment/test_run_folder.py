@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equifl.experiment import run_folder as records
+from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
 
 NAN = float("nan")
@@ -387,3 +389,31 @@ def test_a_killed_writer_leaves_a_whole_run_and_no_lock(tmp_path: Path) -> None:
         assert (checkpoint["weights"] == done).all()
         folder.keep_before(done + 1)
         assert [(r["round"], r["seed"]) for r in folder.rows()] == [(r, s) for r in range(done + 1) for s in (0, 1)]
+
+
+FLAT_RUN = Path(__file__).parent / "flat_run"  # by version 0.1.0 as it was when [data] held the partition, too
+OF_FLAT_RUN = ["rounds=2", "clients=6", "per_round=2", "seeds=[0]", "evaluate_every=1", "engine=general"]
+OF_FLAT_RUN += ["train.model=logistic", "selectors={uniform={}, rota={}}"]
+
+
+def test_a_run_with_the_partition_among_the_data_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copytree(FLAT_RUN, tmp_path / "run")
+    partition = ["data.partition.kind=dirichlet", "data.partition.alpha=0.5"]
+    config = Config.load(None, [*OF_FLAT_RUN, *partition])
+    assert Config.from_table(RunFolder(FLAT_RUN).config) == config
+    with RunFolder.open(tmp_path / "run", config.as_dict(), {}) as folder:
+        assert folder.config["data"]["partition"]["alpha"] == 0.5
+        assert folder.rows() == RunFolder(FLAT_RUN).rows() != []
+    with pytest.raises(ValueError, match=r"another configuration \(data.partition.alpha: 0.5 there, 0.3 here\)"):
+        RunFolder.open(
+            tmp_path / "run", Config.load(None, [*OF_FLAT_RUN, partition[0], "data.partition.alpha=0.3"]).as_dict(), {}
+        )
+    assert caplog.messages == []
+
+
+def test_an_alpha_of_a_stored_run_that_both_could_take_was_the_data_sets(tmp_path: Path) -> None:
+    shutil.copytree(FLAT_RUN, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    path.write_text(path.read_text().replace('"digits"', '"synthetic"'))
+    data = RunFolder(tmp_path / "run").config["data"]
+    assert (data["alpha"], data["partition"]["kind"], data["partition"].get("alpha")) == (0.5, "dirichlet", None)
