@@ -1,8 +1,10 @@
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from equifl.experiment import run_folder as records
 from equifl.experiment.config import Config
-from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.run_folder import FolderBusyError, RunFolder
 
 NAN = float("nan")
 CONFIG = {"rounds": 3, "seeds": (0, 1), "train": {"lr": 0.1}, "selectors": {"uniform": {}, "rota": {}}}
@@ -336,16 +338,33 @@ def test_opening_removes_what_a_killed_run_left(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time_and_any_reader(folder: RunFolder) -> None:
-    pytest.importorskip("fcntl")
-    with pytest.raises(ValueError, match="is being written by another process"):
+    with pytest.raises(FolderBusyError, match="is being written by another process"):
         opened(folder.path)
     assert RunFolder(folder.path).rows() == []
     folder.close()
     opened(folder.path).close()
 
 
-def test_without_locks_on_the_disk_it_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", fails)
+def test_the_lock_is_the_folders_whichever_thread_has_it(folder: RunFolder) -> None:
+    thread = threading.Thread(target=folder.close)
+    thread.start()
+    thread.join()
+    opened(folder.path).close()
+
+
+def test_a_refused_folder_is_not_left_locked(folder: RunFolder) -> None:
+    folder.close()
+    with pytest.raises(ValueError, match="holds a run with another configuration"):
+        opened(folder.path, rounds=4)
+    opened(folder.path).close()
+
+
+@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.ENOSYS, errno.EIO])
+def test_without_locks_on_the_disk_it_warns(reason: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refuses)
     with pytest.warns(UserWarning, match=r"cannot be locked .* one process writes it"):
         folder = opened(tmp_path)
     with folder:
