@@ -436,3 +436,5 @@ def test_an_alpha_of_a_stored_run_that_both_could_take_was_the_data_sets(tmp_pat
     path.write_text(path.read_text().replace('"digits"', '"synthetic"'))
     data = RunFolder(tmp_path / "run").config["data"]
     assert (data["alpha"], data["partition"]["kind"], data["partition"].get("alpha")) == (0.5, "dirichlet", None)
+    same = ["data.name=synthetic", "data.alpha=0.5", "data.partition.kind=dirichlet"]
+    RunFolder.open(tmp_path / "run", Config.load(None, [*OF_FLAT_RUN, *same]).as_dict(), {}).close()
