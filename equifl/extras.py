@@ -12,9 +12,11 @@ EXTRAS: Mapping[str, str] = {
     "scipy": "sim",
     "click": "sim",
     "rich": "sim",
+    "filelock": "sim",  # and flower
     "numba": "fast",
     "plotly": "report",
     "jinja2": "report",
+    "tomli_w": "report",
     "markupsafe": "report",  # which jinja2 brings
     "flwr": "flower",
     "ray": "cluster",

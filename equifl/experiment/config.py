@@ -1,4 +1,4 @@
-"""What to run: dataclasses from TOML, unknown keys refused with a suggestion.
+"""What to run: the configuration as dataclasses, each value checked.
 
 The defaults are the experiment that `equifl run` does without a file: `configs/digits.toml` says the same.
 """
@@ -6,11 +6,10 @@ The defaults are the experiment that `equifl run` does without a file: `configs/
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
+import json
+import logging
 import math
-import tomllib
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, Literal
 
 from equifl import selectors
 from equifl._numerics.checks import require
+from equifl.experiment.from_toml import build, read, require_known, set_key, suggestion, typed
 from equifl.selectors import Selector
 
 SELECTORS: Mapping[str, type] = {
@@ -43,40 +43,45 @@ OLD_ENGINES: Mapping[str, Literal["torch", "compiled"]] = {"general": "torch", "
 
 _TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python a selector may be given anything
 
-# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
-_REPLACED: Mapping[str, tuple[str, ...]] = {
-    "data.partition": (
-        "classes_per_client",
-        "shards_per_client",
-        "alpha",
-        "least",
-        "sizes",
-        "size_sigma",
-        "drop_incomplete",
-    ),
-    "train.epochs": ("steps",),
-    "train.steps": ("epochs",),
-}
+log = logging.getLogger("equifl")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """Which data, and how they are divided among the clients; None leaves it to the data set or the partition."""
+class Partition:
+    """How the data are divided among the clients; None leaves an option to the kind of partition."""
 
-    name: str = "digits"
-    partition: str = "classes"
-    path: str | None = None
-    standardise: bool | None = None
+    kind: str = "classes"
     classes_per_client: int | None = None
     shards_per_client: int | None = None
     alpha: float | None = None
-    beta: float | None = None
-    iid: bool | None = None
-    largest: int | None = None
     least: int | None = None
     sizes: str | None = None
     size_sigma: float | None = None
     drop_incomplete: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Which data, and how they are divided among the clients; None leaves an option to the data set."""
+
+    name: str = "digits"
+    path: str | None = None
+    standardise: bool | None = None
+    alpha: float | None = None
+    beta: float | None = None
+    iid: bool | None = None
+    largest: int | None = None
+    partition: Partition = field(default_factory=Partition)
+
+
+# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
+_REPLACED: Mapping[str, tuple[str, ...]] = {
+    "data.partition.kind": tuple(f.name for f in dataclasses.fields(Partition) if f.name != "kind"),
+    "train.epochs": ("steps",),
+    "train.steps": ("epochs",),
+}
+# Options of partitions that a flat [data] may hold, and no data set takes.
+_FLAT = {f.name for f in dataclasses.fields(Partition)} - {f.name for f in dataclasses.fields(Data)} - {"kind"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +181,7 @@ class Config:
     memory_limit: int | None = None
     evaluate_every: int = 5
     engine: Literal["auto", "torch", "compiled", "general", "fast"] = "auto"
-    data: Data = field(default_factory=lambda: Data(classes_per_client=2))
+    data: Data = field(default_factory=lambda: Data(partition=Partition(classes_per_client=2)))
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)
     availability: Availability = field(default_factory=Availability)
@@ -184,7 +189,7 @@ class Config:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "engine", OLD_ENGINES.get(self.engine, self.engine))
-        if self.clients is None and (self.data.partition != "natural" or self.data.name == "synthetic"):
+        if self.clients is None and (self.data.partition.kind != "natural" or self.data.name == "synthetic"):
             object.__setattr__(self, "clients", 30)
         for name in ("rounds", "clients", "evaluate_every"):
             require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
@@ -232,22 +237,58 @@ class Config:
 
         What a file leaves out is as in `Config()`; a word needs no quotes in an override.
         """
-        untold: dict[str, Any] = {}
-        table = {"selectors": cls().selectors, "data": untold} | ({} if path is None else _read(path))
+        untold: dict[str, Any] = {"partition": {}}
+        table = {"selectors": cls().selectors, "data": untold} | ({} if path is None else read(path))
         for override in overrides:
-            _override(table, override)
-        if table["data"] is untold and untold.get("partition", "classes") == "classes":
-            untold.setdefault("classes_per_client", 2)  # which no other partition takes
-        return _build(cls, table, "")
+            if override.strip().startswith("data.partition"):  # and finds the options of a flat file in their table
+                separate_partition(table["data"])
+            set_key(table, override, _REPLACED)
+        separate_partition(table["data"])
+        partition = untold["partition"]
+        if table["data"] is untold and isinstance(partition, dict) and partition.get("kind", "classes") == "classes":
+            partition.setdefault("classes_per_client", 2)  # which no other partition takes
+        return build(cls, table, "")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Config:
         """From a table as TOML gives it."""
-        return _build(cls, table, "")
+        if isinstance(table.get("data"), dict):
+            table = {**table, "data": dict(table["data"])}
+            separate_partition(table["data"])
+        return build(cls, table, "")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
         return dataclasses.asdict(self) | {"seeds": list(self.seeds)}
+
+
+def separate_partition(data: Any, *, stored: bool = False) -> None:
+    """Give the partition of a data section a table of its own, in place; without one nothing changes.
+
+    Earlier versions had `partition = "dirichlet", alpha = 0.1` among the options of the data set: that is read with a
+    warning, and an alpha that both could take is refused. A kind alone stands for a table.
+
+    Args:
+        data: the section, as TOML or JSON gives it.
+        stored: it is that of a run: no warning, and the alpha that both could take was the data set's.
+    """
+    kind = data.get("partition", {}) if isinstance(data, dict) else None
+    if not isinstance(kind, str | dict):
+        return  # to be refused as any other wrong type
+    both = kind == "dirichlet" and data.get("name") == "synthetic" and data.get("alpha") is not None
+    if both and not stored:
+        raise ValueError(
+            f"data.alpha: {data['alpha']!r} could be meant for the data set 'synthetic' or for the partition "
+            "'dirichlet'; write data.partition.kind = 'dirichlet', and data.alpha or data.partition.alpha"
+        )
+    flat = [key for key in data if key in _FLAT or (key == "alpha" and kind == "dirichlet" and not both)]
+    if isinstance(kind, str) or flat:
+        table = {"kind": kind} if isinstance(kind, str) else kind
+        data.pop("partition", None)  # and put last, where the order of `Data` has it: orders of runs are compared
+        data["partition"] = {**table, **{key: data.pop(key) for key in flat}}
+    if flat and not stored:
+        form = ", ".join(f"{key} = {json.dumps(value)}" for key, value in data["partition"].items())
+        log.warning("data: the partition is a table of its own now; write data.partition = { %s }", form)
 
 
 def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors") -> Selector:
@@ -257,13 +298,13 @@ def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors"
     cls = _selector_class(name, options, where)
     parameters = {key: value for key, value in options.items() if key != "class"}
     if dataclasses.is_dataclass(cls):
-        _known(parameters, [f.name for f in dataclasses.fields(cls) if f.init], where)
+        require_known(parameters, [f.name for f in dataclasses.fields(cls) if f.init], where)
     if isinstance(parameters.get("inner"), Mapping):
         parameters["inner"] = make_selector("inner", parameters["inner"], where)
     if cls in SELECTORS.values():
         hints = typing.get_type_hints(cls)
         told = {key: value for key, value in parameters.items() if key != "inner" and type(value) in _TOML}
-        parameters |= {key: _typed(value, hints[key], f"{where}.{key}") for key, value in told.items()}
+        parameters |= {key: typed(value, hints[key], f"{where}.{key}") for key, value in told.items()}
     try:
         selector = cls(**parameters)
     except (TypeError, ValueError) as error:
@@ -283,89 +324,9 @@ def _selector_class(name: str, options: Mapping[str, Any], where: str) -> Any:
         where = f"{where}.class"
     module, colon, attribute = kind.partition(":")
     if not colon:
-        hint = _suggest(kind, SELECTORS)
+        hint = suggestion(kind, SELECTORS)
         raise ValueError(f'{where}: unknown selector{hint}; or say class = "package.module:Name"')
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {kind!r} cannot be found ({error})") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:  # not TOML, or not even text
-        raise ValueError(f"{path}: is not TOML ({error})") from None
-
-
-def _override(table: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    require("--set", override, bool(equals and key.strip()), "key=value, for instance train.lr=0.1")
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        parsed = {}
-    value = parsed["value"] if len(parsed) == 1 else text.strip()
-    *path, last = key.strip().split(".")
-    for part in path:
-        table = table.setdefault(part, {})
-        require("--set", override, isinstance(table, dict), f"a key that is a table where {part} stands")
-    table[last] = value
-    for other in _REPLACED.get(key.strip(), ()):
-        table.pop(other, None)
-
-
-def _build(cls: type, table: Mapping[str, Any], path: str) -> Any:
-    """An instance of a dataclass from a table, each value of the annotated type."""
-    hints = typing.get_type_hints(cls)
-    _known(table, hints, path)
-    values = {}
-    for name, value in table.items():
-        where = f"{path}.{name}" if path else name
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            require(where, value, isinstance(value, dict), "a table")
-            values[name] = _build(typing.cast(type, hint), value, where)
-        else:
-            values[name] = _typed(value, hint, where)
-    return cls(**values)
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for option in options:
-        origin = typing.get_origin(option)
-        if origin is Literal and value in typing.get_args(option):
-            return value
-        if origin is tuple and isinstance(value, list) and all(type(item) is int for item in value):
-            return tuple(value)
-        if origin is dict and isinstance(value, dict):
-            return value
-        if option is float and type(value) is int:
-            return float(value)
-        if origin is None and type(value) is option:
-            return value
-    allowed = " or ".join(filter(None, map(_kind, options)))
-    raise ValueError(f"{where}: {value!r} is not allowed; allowed: {allowed}")
-
-
-def _kind(hint: Any) -> str | None:
-    """What a file may say where a type is annotated, in words; None if it has no word for it."""
-    if typing.get_origin(hint) is Literal:
-        return " or ".join(map(repr, typing.get_args(hint)))
-    words = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
-    return (words | {tuple: "a list of integers", dict: "a table"}).get(typing.get_origin(hint) or hint)
-
-
-def _known(given: Iterable[str], known: Iterable[str], path: str) -> None:
-    for key in given:
-        if key not in known:
-            where = f"{path}.{key}" if path else key
-            raise ValueError(f"{where}: unknown key{_suggest(key, known)}")
-
-
-def _suggest(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean `{near[0]}`?" if near else f"; known: {', '.join(known) or 'none'}"

@@ -10,17 +10,17 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, require
+from equifl.experiment.config import OLD_ENGINES, separate_partition
+from equifl.extras import needed_by
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, nothing keeps two processes apart
-    fcntl = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
 _LOCK, _TEMPORARY = ".lock", ".tmp"
@@ -50,7 +50,7 @@ class RunFolder:
         self.path = Path(path)
         self._rounds = self.path / ROUNDS
         self._checkpoint = self.path / CHECKPOINT
-        self._lock: IO[bytes] | None = None
+        self._lock: BaseFileLock | None = None
         self._config, self._made_with = _stored(self.path / CONFIG)
 
     @classmethod
@@ -75,7 +75,7 @@ class RunFolder:
             _require_same(path, folder.config, json.loads(text)["config"])
             folder._tidy()
         except BaseException:
-            lock.close()
+            lock.release()
             raise
         folder._lock = lock
         return folder
@@ -158,7 +158,7 @@ class RunFolder:
     def close(self) -> None:
         """Let others write; reading goes on to work."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def __enter__(self) -> RunFolder:
@@ -201,6 +201,9 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not path.is_file():
         raise ValueError(f"{path.parent}: is no run folder (it has no {path.name})")
     stored = _parsed(path.read_bytes(), str(path), config=dict, made_with=dict)
+    separate_partition(stored["config"].get("data"), stored=True)  # as earlier versions stored it
+    if "engine" in stored["config"]:
+        stored["config"]["engine"] = OLD_ENGINES.get(stored["config"]["engine"], stored["config"]["engine"])
     return stored["config"], stored["made_with"]
 
 
@@ -291,20 +294,22 @@ def _writable(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, str | int | list | tuple | Mapping)
 
 
-def _locked(path: Path) -> IO[bytes]:
-    """The folder's lock, held until the file is closed, or the process that holds it is gone."""
-    file = (path / _LOCK).open("ab")
+def _locked(path: Path) -> BaseFileLock:
+    """The folder's lock, held until it is released, or the process that holds it is gone."""
+    with needed_by("a run folder"):
+        from filelock import FileLock, Timeout  # a tenth of a second, and reading needs no lock
+
+    (path / _LOCK).open("ab").close()  # a folder that cannot be written is refused as such
+    lock = FileLock(path / _LOCK, thread_local=False, fallback_to_soft=False)  # a soft one outlives a killed process
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
+        lock.acquire(blocking=False)
+    except Timeout:
         raise FolderBusyError(
             f"{path}: is being written by another process; wait for it, or choose another folder"
         ) from None
     except OSError as error:  # some network disks have no locks
         warnings.warn(f"{path}: cannot be locked ({error}); see to it that one process writes it", stacklevel=3)
-    return file
+    return lock
 
 
 @contextmanager

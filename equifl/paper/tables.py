@@ -32,9 +32,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "paper": {},
     "fresh": {"signal": "gradient"},
     "exact": {},  # greedy over every client instead of r = 10 candidates
-    "dirichlet_0.1": {"data": {"partition": "dirichlet", "alpha": 0.1}},
-    "dirichlet_0.5": {"data": {"partition": "dirichlet", "alpha": 0.5}},
-    "unequal": {"data": {"partition": "classes", "classes_per_client": 3, "sizes": "lognormal"}},
+    "dirichlet_0.1": {"partition": {"kind": "dirichlet", "alpha": 0.1}},
+    "dirichlet_0.5": {"partition": {"kind": "dirichlet", "alpha": 0.5}},
+    "unequal": {"partition": {"kind": "classes", "classes_per_client": 3, "sizes": "lognormal"}},
     "online_0.3": {"availability": {"online": 0.3}},
     "averaged": {"server": {"average_last": 10}},  # N / k
     "averaged_by_loss": {"server": {"average_last": 10, "aggregate": "loss", "q": 1.0}},
@@ -107,8 +107,9 @@ def configuration(data: str, selectors: Iterable[str], seeds: Iterable[int], var
         "selectors": {name: dict(SELECTORS[name]) for name in selectors},
         **SETTINGS[data],
     }
-    table |= {name: value for name, value in VARIANTS[variant].items() if name != "data"}
-    table["data"] = {"name": data, **VARIANTS[variant].get("data", {"partition": "classes", "classes_per_client": 3})}
+    changes = dict(VARIANTS[variant])
+    partition = changes.pop("partition", {"kind": "classes", "classes_per_client": 3})
+    table |= {"data": {"name": data, "partition": partition}, **changes}
     if variant == "long":
         table["rounds"] *= 5
     if variant == "exact":

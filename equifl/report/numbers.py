@@ -118,7 +118,8 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         lanes[row["selector"]][row["seed"]].append(row)
     played = max(row["round"] for row in rows) + 1
     clients = config["clients"] or _clients_seen(rows)
-    same = len(config["seeds"]) == 1 or "flower" in config or config["data"].get("partition") == "natural"
+    natural = config["data"].get("partition", {}).get("kind") == "natural"
+    same = len(config["seeds"]) == 1 or "flower" in config or natural
     return Numbers(
         rounds=config["rounds"] or played,
         played=played,

@@ -7,18 +7,19 @@ import csv
 import io
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from equifl.extras import needed_by
 
 with needed_by("equifl.report"):
+    import tomli_w
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
 from equifl._numerics.checks import require
-from equifl.experiment.recipe import as_toml
 from equifl.experiment.results import Results
 from equifl.experiment.run_folder import replacing
 from equifl.experiment.table import MEASURES, Measure, Table, display_name, listed
@@ -69,6 +70,27 @@ def make_page(results: Results) -> str:
         made_with=made_with,
         plotly=Markup(get_plotlyjs()),  # ours to trust, and full of characters that escaping would break
     )
+
+
+def as_toml(config: Mapping[str, Any]) -> str:
+    """A configuration in TOML, without what was left at None; `equifl run` reads it back to the same.
+
+    >>> print(as_toml({"rounds": 2, "train": {"lr": 0.1, "epochs": None}, "selectors": {"mine": {"class": "a:B"}}}))
+    rounds = 2
+    <BLANKLINE>
+    [train]
+    lr = 0.1
+    <BLANKLINE>
+    [selectors.mine]
+    class = "a:B"
+    <BLANKLINE>
+    """
+    return tomli_w.dumps(_told_of(config))
+
+
+def _told_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    told = {key: value for key, value in table.items() if value is not None}
+    return {key: _told_of(value) if isinstance(value, Mapping) else value for key, value in told.items()}
 
 
 def _title(name: str, numbers: Numbers) -> str:

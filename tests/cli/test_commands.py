@@ -258,7 +258,7 @@ def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> No
     )
     assert not (tmp_path / "run").exists()
 
-    run = call(*command, *settings("data.drop_incomplete=true"), cwd=tmp_path)
+    run = call(*command, *settings("data.partition.drop_incomplete=true"), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stderr.count("1 of 13 clients dropped: no training or no test examples") == 1
     assert "by the torch engine, not by compiled: the data are integers, and it takes float32" in run.stderr
@@ -269,12 +269,14 @@ def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> No
     assert all(row["accuracy"] > 80 and len(row["client_accuracy"]) == 12 for row in last)  # chance is 33
 
     before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
-    again = call(*command, *settings("data.drop_incomplete=true", "clients=12"), "--quiet", cwd=tmp_path)
+    again = call(*command, *settings("data.partition.drop_incomplete=true", "clients=12"), "--quiet", cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")  # said or not, it is the same run
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
-    silent = call(*command, *settings("data.drop_incomplete=true"), "--quiet", cwd=tmp_path)
+    silent = call(*command, *settings("data.partition.drop_incomplete=true"), "--quiet", cwd=tmp_path)
     assert (silent.returncode, silent.stderr) == (0, "")
-    other = call(*command, *settings("data.drop_incomplete=true", "clients=11"), "--out", "other", cwd=tmp_path)
+    other = call(
+        *command, *settings("data.partition.drop_incomplete=true", "clients=11"), "--out", "other", cwd=tmp_path
+    )
     assert other.returncode == 2
     assert "clients: 11 is not allowed; allowed: 12, the natural clients of mine; or leave clients out" in other.stderr
 

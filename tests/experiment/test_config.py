@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from equifl import DivFL, PowerOfChoice, Rota, SubTrunc, Uniform, UnionFL
-from equifl.experiment.config import SELECTORS, Availability, Config, Data, Server, Train, make_selector
+from equifl.experiment.config import SELECTORS, Availability, Config, Data, Partition, Server, Train, make_selector
 from tests.own_selector import Mine
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -17,7 +17,7 @@ clients = 100                    # |N|
 per_round = 10                   # kappa
 seeds = [0, 1, 2, 3, 4]
 signal = "update"                # or "gradient"
-data  = { name = "mnist", partition = "classes", classes_per_client = 3 }
+data  = { name = "mnist", partition = { kind = "classes", classes_per_client = 3 } }
 train = { model = "lenet", steps = 20, batch_size = 32, lr = 0.005 }
 [selectors]
 uniform = {}
@@ -49,7 +49,7 @@ def test_the_documented_example_says_what_it_looks_like(path: Path) -> None:
     assert (config.rounds, config.clients, config.per_round) == (70, 100, 10)
     assert config.seeds == (0, 1, 2, 3, 4)
     assert config.signal == "update"
-    assert config.data == Data(name="mnist", partition="classes", classes_per_client=3)
+    assert config.data == Data(name="mnist", partition=Partition(kind="classes", classes_per_client=3))
     assert config.train == Train(model="lenet", steps=20, batch_size=32, lr=0.005)
     assert (config.server, config.availability) == (Server(), Availability())
     assert selectors_of(config) == {
@@ -73,7 +73,7 @@ def test_plain_values_go_to_json_and_back(path: Path) -> None:
 
 def test_the_defaults_are_the_digits_with_all_six_selectors() -> None:
     config = Config()
-    assert config.data == Data(name="digits", partition="classes", classes_per_client=2)
+    assert config.data == Data(name="digits", partition=Partition(kind="classes", classes_per_client=2))
     assert {name: type(selector) for name, selector in selectors_of(config).items()} == SELECTORS
     assert config.train.steps == 10
     assert Config.load() == config
@@ -165,23 +165,26 @@ def test_overrides_come_on_top_of_a_file(path: Path) -> None:
 
 
 def test_overrides_come_on_top_of_what_a_file_leaves_out(path: Path) -> None:
-    config = load(path, "rounds = 3", "selectors.subtrunc.lam=0.9", "data.sizes=lognormal")
+    config = load(path, "rounds = 3", "selectors.subtrunc.lam=0.9", "data.partition.sizes=lognormal")
     assert list(config.selectors) == list(SELECTORS)
     assert config.selectors["subtrunc"] == {"lam": 0.9, "b": 1.1, "sample": 10}
-    assert config.data == Data(classes_per_client=2, sizes="lognormal")
+    assert config.data.partition == Partition(classes_per_client=2, sizes="lognormal")
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["data.partition=dirichlet", "data.alpha=0.3"], Data(partition="dirichlet", alpha=0.3)),
-        (["data.partition=classes"], Data(classes_per_client=2)),
-        (["data.partition=iid", "data.classes_per_client=2"], Data(partition="iid", classes_per_client=2)),
-        (["data={ name = 'mnist' }"], Data(name="mnist")),
+        (["kind=dirichlet", "alpha=0.3"], Partition(kind="dirichlet", alpha=0.3)),
+        (["kind=classes"], Partition(classes_per_client=2)),
+        (["kind=iid", "classes_per_client=2"], Partition(kind="iid", classes_per_client=2)),
     ],
 )
-def test_another_partition_leaves_the_default_classes_behind(overrides: list[str], expected: Data) -> None:
-    assert Config.load(overrides=overrides).data == expected
+def test_another_partition_leaves_the_default_classes_behind(overrides: list[str], expected: Partition) -> None:
+    assert Config.load(overrides=[f"data.partition.{override}" for override in overrides]).data.partition == expected
+
+
+def test_the_default_classes_are_of_the_default_data() -> None:
+    assert Config.load(overrides=["data={ name = 'mnist' }"]).data == Data(name="mnist")
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,7 @@ def test_another_partition_leaves_the_default_classes_behind(overrides: list[str
         ("train.=3", "train.: unknown key; known: "),
         ("train=3", "train: 3 is not allowed; allowed: a table"),
         ("data=3", "data: 3 is not allowed; allowed: a table"),
+        ("data.partition=3", "data.partition: 3 is not allowed; allowed: a table"),
     ],
 )
 def test_refuses_an_override_that_makes_no_sense(override: str, message: str) -> None:
@@ -213,6 +217,8 @@ def test_refuses_an_override_that_makes_no_sense(override: str, message: str) ->
         ("round = 3", "round: unknown key; did you mean `rounds`?"),
         ("[sever]\nlr = 1.0", "sever: unknown key; did you mean `server`?"),
         ("data = { nam = 'digits' }", "data.nam: unknown key; did you mean `name`?"),
+        ("data.partition.kin = 'iid'", "data.partition.kin: unknown key; did you mean `kind`?"),
+        ("data.partition.beta = 1.0", "data.partition.beta: unknown key; known: kind, classes_per_client, "),
         ("train = { learning_rate = 0.1 }", "train.learning_rate: unknown key; known: model, model_options, steps, "),
         ("server = { average = 3 }", "server.average: unknown key; did you mean `average_last`?"),
         ("availability = { drop_out = 0.1 }", "availability.drop_out: unknown key; did you mean `dropout`?"),
@@ -254,6 +260,7 @@ def test_an_unknown_key_is_refused_at_every_level_with_a_suggestion(path: Path, 
         ("data = { name = 3 }", "data.name: 3 is not allowed; allowed: text"),
         ("data = { alpha = 'x' }", "data.alpha: 'x' is not allowed; allowed: a number"),
         ("data = { iid = 1 }", "data.iid: 1 is not allowed; allowed: true or false"),
+        ("data.partition.alpha = 'x'", "data.partition.alpha: 'x' is not allowed; allowed: a number"),
         ("train = { lr = true }", "train.lr: True is not allowed; allowed: a number"),
         ("train = { model_options = 3 }", "train.model_options: 3 is not allowed; allowed: a table"),
         (
@@ -464,8 +471,8 @@ def test_making_a_selector_changes_nothing_in_its_section() -> None:
 
 def test_switching_partition_or_epochs_on_the_command_line_drops_what_no_longer_fits() -> None:
     mnist = Path(__file__).parents[2] / "configs" / "mnist.toml"
-    config = Config.load(mnist, ["data.partition=dirichlet", "data.alpha=0.1", "train.epochs=1"])
-    assert (config.data.partition, config.data.alpha, config.data.classes_per_client) == ("dirichlet", 0.1, None)
+    config = Config.load(mnist, ["data.partition.kind=dirichlet", "data.partition.alpha=0.1", "train.epochs=1"])
+    assert config.data == Data(name="mnist", partition=Partition(kind="dirichlet", alpha=0.1))
     assert (config.train.epochs, config.train.steps) == (1, None)
 
 
@@ -495,3 +502,85 @@ def test_per_round_may_be_a_list(path: Path) -> None:
 def test_a_window_may_be_a_list_of_offsets(path: Path) -> None:
     options = load(path, "selectors.unionfl.window = [5, 1]").selectors["unionfl"]
     assert make_selector("unionfl", options) == UnionFL(window=(1, 5))
+
+
+# The partition, once among the options of the data set
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "expected"),
+    [
+        (
+            "data = { name = 'mnist', partition = 'dirichlet', alpha = 0.1 }",
+            [],
+            Partition(kind="dirichlet", alpha=0.1),
+        ),
+        ("data = { classes_per_client = 4 }", [], Partition(classes_per_client=4)),
+        ("", ["data.partition=dirichlet", "data.alpha=0.1"], Partition(kind="dirichlet", alpha=0.1)),
+        ("", ["data.sizes=lognormal"], Partition(classes_per_client=2, sizes="lognormal")),
+        (
+            "data = { partition = 'dirichlet', alpha = 0.1 }",
+            ["data.alpha=0.3", "data.least=5"],
+            Partition(kind="dirichlet", alpha=0.3, least=5),
+        ),
+        (
+            "data = { partition = 'dirichlet', alpha = 0.1 }",
+            ["data.partition.alpha=0.3"],
+            Partition(kind="dirichlet", alpha=0.3),
+        ),
+        ("data = { partition = 'dirichlet', alpha = 0.1 }", ["data.partition=iid"], Partition(kind="iid")),
+        ("data = { partition = 'dirichlet', alpha = 0.1 }", ["data.partition.kind=iid"], Partition(kind="iid")),
+        (
+            "data.partition = { kind = 'classes', sizes = 'lognormal' }",
+            ["data.sizes=equal"],
+            Partition(kind="classes", sizes="equal"),
+        ),
+    ],
+)
+def test_a_flat_data_section_is_read_with_one_warning(
+    path: Path, text: str, overrides: list[str], expected: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load(path, text, *overrides)
+    assert config.data.partition == expected
+    assert config.data.alpha is None
+    (warning,) = caplog.messages
+    assert warning.startswith("data: the partition is a table of its own now; write data.partition = { ")
+
+
+def test_the_warning_shows_the_new_form(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = load(path, "data = { name = 'mnist', partition = 'dirichlet', alpha = 0.1, least = 3 }")
+    (warning,) = caplog.messages
+    form = warning.partition("write ")[2]
+    assert form == 'data.partition = { kind = "dirichlet", alpha = 0.1, least = 3 }'
+    assert load(path, f"data.name = 'mnist'\n{form}") == old
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("overrides", [["data.partition=iid"], ["data.partition=classes", "data.partition.kind=iid"]])
+def test_a_kind_alone_stands_for_its_table(path: Path, overrides: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    expected = Data(partition=Partition(kind="iid"))
+    assert load(path, "data.partition = 'iid'").data == expected
+    assert load(path, "data.partition = { kind = 'dirichlet', alpha = 0.1 }", *overrides).data == expected
+    assert Config.from_table({"data": {"partition": "iid"}}).data == expected
+    assert caplog.messages == []
+
+
+def test_an_alpha_that_data_set_and_partition_could_take_is_refused_in_the_flat_form_alone(path: Path) -> None:
+    flat = "data = { name = 'synthetic', partition = 'dirichlet', alpha = 0.1 }"
+    message = r"^data\.alpha: 0\.1 could be meant for the data set 'synthetic' or for the partition 'dirichlet'; write"
+    with pytest.raises(ValueError, match=message):
+        load(path, flat)
+    with pytest.raises(ValueError, match=message):
+        load(path, "", "data.name=synthetic", "data.partition=dirichlet", "data.alpha=0.1")
+    found = load(
+        path, "data = { name = 'synthetic', alpha = 2, partition = { kind = 'dirichlet', alpha = 0.1 } }"
+    ).data
+    assert (found.alpha, found.partition.alpha) == (2.0, 0.1)
+    natural = load(path, "data = { name = 'synthetic', partition = 'natural', alpha = 0.1 }").data
+    assert (natural.alpha, natural.partition) == (0.1, Partition(kind="natural"))
+
+
+def test_reading_a_table_leaves_it_as_it_was() -> None:
+    table = {"data": {"partition": "dirichlet", "alpha": 0.1}}
+    assert Config.from_table(table).data.partition.alpha == 0.1
+    assert table == {"data": {"partition": "dirichlet", "alpha": 0.1}}

@@ -1,7 +1,10 @@
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equifl.experiment import run_folder as records
-from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.config import Config
+from equifl.experiment.run_folder import FolderBusyError, RunFolder
 
 NAN = float("nan")
 CONFIG = {"rounds": 3, "seeds": (0, 1), "train": {"lr": 0.1}, "selectors": {"uniform": {}, "rota": {}}}
@@ -334,16 +338,33 @@ def test_opening_removes_what_a_killed_run_left(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time_and_any_reader(folder: RunFolder) -> None:
-    pytest.importorskip("fcntl")
-    with pytest.raises(ValueError, match="is being written by another process"):
+    with pytest.raises(FolderBusyError, match="is being written by another process"):
         opened(folder.path)
     assert RunFolder(folder.path).rows() == []
     folder.close()
     opened(folder.path).close()
 
 
-def test_without_locks_on_the_disk_it_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", fails)
+def test_the_lock_is_the_folders_whichever_thread_has_it(folder: RunFolder) -> None:
+    thread = threading.Thread(target=folder.close)
+    thread.start()
+    thread.join()
+    opened(folder.path).close()
+
+
+def test_a_refused_folder_is_not_left_locked(folder: RunFolder) -> None:
+    folder.close()
+    with pytest.raises(ValueError, match="holds a run with another configuration"):
+        opened(folder.path, rounds=4)
+    opened(folder.path).close()
+
+
+@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.ENOSYS, errno.EIO])
+def test_without_locks_on_the_disk_it_warns(reason: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refuses)
     with pytest.warns(UserWarning, match=r"cannot be locked .* one process writes it"):
         folder = opened(tmp_path)
     with folder:
@@ -387,3 +408,33 @@ def test_a_killed_writer_leaves_a_whole_run_and_no_lock(tmp_path: Path) -> None:
         assert (checkpoint["weights"] == done).all()
         folder.keep_before(done + 1)
         assert [(r["round"], r["seed"]) for r in folder.rows()] == [(r, s) for r in range(done + 1) for s in (0, 1)]
+
+
+FLAT_RUN = Path(__file__).parent / "flat_run"  # by version 0.1.0 as it was when [data] held the partition, too
+OF_FLAT_RUN = ["rounds=2", "clients=6", "per_round=2", "seeds=[0]", "evaluate_every=1", "engine=general"]
+OF_FLAT_RUN += ["train.model=logistic", "selectors={uniform={}, rota={}}"]
+
+
+def test_a_run_with_the_partition_among_the_data_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copytree(FLAT_RUN, tmp_path / "run")
+    partition = ["data.partition.kind=dirichlet", "data.partition.alpha=0.5"]
+    config = Config.load(None, [*OF_FLAT_RUN, *partition])
+    assert Config.from_table(RunFolder(FLAT_RUN).config) == config
+    with RunFolder.open(tmp_path / "run", config.as_dict(), {}) as folder:
+        assert folder.config["data"]["partition"]["alpha"] == 0.5
+        assert folder.rows() == RunFolder(FLAT_RUN).rows() != []
+    with pytest.raises(ValueError, match=r"another configuration \(data.partition.alpha: 0.5 there, 0.3 here\)"):
+        RunFolder.open(
+            tmp_path / "run", Config.load(None, [*OF_FLAT_RUN, partition[0], "data.partition.alpha=0.3"]).as_dict(), {}
+        )
+    assert caplog.messages == []
+
+
+def test_an_alpha_of_a_stored_run_that_both_could_take_was_the_data_sets(tmp_path: Path) -> None:
+    shutil.copytree(FLAT_RUN, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    path.write_text(path.read_text().replace('"digits"', '"synthetic"'))
+    data = RunFolder(tmp_path / "run").config["data"]
+    assert (data["alpha"], data["partition"]["kind"], data["partition"].get("alpha")) == (0.5, "dirichlet", None)
+    same = ["data.name=synthetic", "data.alpha=0.5", "data.partition.kind=dirichlet"]
+    RunFolder.open(tmp_path / "run", Config.load(None, [*OF_FLAT_RUN, *same]).as_dict(), {}).close()

@@ -10,7 +10,7 @@ from equifl.report.styles import BAND, style
 from tests.report.made_up import configuration, records
 
 LEGENDS = ("accuracy", "dissimilarity", "worst10", "plane", "clients", "counts", "terms", "bytes")
-NATURAL: dict[str, Any] = {"data": {"name": "synthetic", "path": None, "partition": "natural"}}
+NATURAL: dict[str, Any] = {"data": {"name": "synthetic", "path": None, "partition": {"kind": "natural"}}}
 
 
 KEYS = {name: key for key, name in DISPLAY_NAMES.items()}

@@ -9,8 +9,14 @@ from equifl.experiment.table import make_table
 from equifl.report.numbers import ClientPoint, Numbers, Point, make_numbers
 from tests.report.made_up import configuration, records
 
-CONFIG = {"rounds": 4, "clients": 3, "seeds": [5, 7], "selectors": {"rota": {}}, "data": {"partition": "classes"}}
-NATURAL: dict[str, Any] = {"data": {"partition": "natural"}}
+CONFIG = {
+    "rounds": 4,
+    "clients": 3,
+    "seeds": [5, 7],
+    "selectors": {"rota": {}},
+    "data": {"partition": {"kind": "classes"}},
+}
+NATURAL: dict[str, Any] = {"data": {"partition": {"kind": "natural"}}}
 LIVE: dict[str, Any] = {"data": {"name": "Flower"}, "clients": None, "rounds": None, "flower": {}}
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import known, require
 from equifl.experiment.config import Availability, Config
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import datasets as data
-from equifl.sim.data import partition
 from equifl.sim.data.datasets import Dataset
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.local_training import LocalTraining
@@ -39,7 +38,7 @@ class Environment:
         rng = np.random.default_rng([seed, STREAMS.index("partition")])
         clients, options = number_of_clients(config, dataset), partition_options(config)
         try:
-            parts = split(config.data.partition, dataset, clients, rng=rng, **options)
+            parts = split(config.data.partition.kind, dataset, clients, rng=rng, **options)
         except ValueError as error:
             raise ValueError(f"data: {error}") from None
         sizes = np.array([len(ids) for ids in parts.train], np.float64)
@@ -91,7 +90,7 @@ def number_of_clients(config: Config, dataset: Dataset) -> int:
     if config.clients is not None:
         return config.clients
     try:
-        return len(natural_clients(dataset, drop_incomplete=bool(config.data.drop_incomplete)))
+        return len(natural_clients(dataset, drop_incomplete=bool(config.data.partition.drop_incomplete)))
     except ValueError as error:
         raise ValueError(f"data: {error}") from None
 
@@ -99,9 +98,9 @@ def number_of_clients(config: Config, dataset: Dataset) -> int:
 def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment]) -> list[str]:
     """What is worth knowing of a run's clients before it begins, a line each."""
     lines = [few_tested([np.array([len(ids) for ids in one.partition.test]) for one in environments])]
-    if dataset.owners_train is not None and config.data.name == "arrays" and config.data.partition != "natural":
-        lines.append("the clients (owners) in the file are not used; data.partition = 'natural' takes them")
-    if config.data.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
+    if dataset.owners_train is not None and config.data.name == "arrays" and config.data.partition.kind != "natural":
+        lines.append("the clients (owners) in the file are not used; data.partition.kind = 'natural' takes them")
+    if config.data.partition.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
         ids = np.union1d(dataset.owners_train, dataset.owners_test)
         dropped = len(ids) - len(natural_clients(dataset, drop_incomplete=True))
         if dropped:
@@ -110,29 +109,19 @@ def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment
 
 
 def data_options(config: Config) -> dict[str, object]:
-    """What the data section says about the data set itself, less what is for the partition."""
-    return _divided(config)[0]
+    """What the configuration says about the data set, beside its name."""
+    own, taken = _given(config.data, "name", "partition"), data.options_of(config.data.name)
+    known(f"data: {config.data.name} option", own, taken)
+    return own | ({"clients": config.clients} if "clients" in taken else {})
 
 
 def partition_options(config: Config) -> dict[str, object]:
-    """What the data section says about the partition: all that is not for the data set."""
-    return _divided(config)[1]
+    """What the configuration says about the partition, beside its kind."""
+    return _given(config.data.partition, "kind")
 
 
-def _divided(config: Config) -> tuple[dict[str, object], dict[str, object]]:
-    """The options of the data set and those of the partition; one that could be of both is refused."""
-    name, kind = config.data.name, config.data.partition
-    of_data, of_partition = data.options_of(name), partition.options_of(kind)
-    given = {key: value for key, value in vars(config.data).items() if value is not None}
-    for key, value in given.items():
-        if key in of_data and key in of_partition:
-            raise ValueError(
-                f"data.{key}: {value!r} could be meant for the data set {name!r} or for the partition {kind!r}; leave "
-                f"it out, and both take their defaults, or choose partition = 'natural' to give it to the data set"
-            )
-    own = {key: value for key, value in given.items() if key in of_data}
-    rest = {key: value for key, value in given.items() if key not in {"name", "partition", *of_data}}
-    return own | ({"clients": config.clients} if "clients" in of_data else {}), rest
+def _given(section: object, *other: str) -> dict[str, object]:
+    return {key: value for key, value in vars(section).items() if value is not None and key not in other}
 
 
 def read_trace(path: str, clients: int) -> Bools:

@@ -352,7 +352,7 @@ def test_training_that_runs_away_is_stopped_and_says_whose_it_was(signal: str) -
 
 def test_a_partition_that_cannot_be_is_refused_by_its_section() -> None:
     with pytest.raises(ValueError, match="data: natural option: 'alpha' is not known"):
-        make("data.alpha=0.5")
+        make("data.partition.alpha=0.5")
 
 
 def test_the_number_of_natural_clients_follows_from_the_data() -> None:
@@ -377,7 +377,7 @@ def test_clients_with_few_test_examples_are_counted_once_for_all_seeds(caplog: p
 
 def test_dropped_clients_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     alone = replace(dataset(), owners_test=np.arange(30) % 4)
-    chosen = config("clients=4", "data.drop_incomplete=true")
+    chosen = config("clients=4", "data.partition.drop_incomplete=true")
     with caplog.at_level("INFO", "equifl"):
         federation = Federation(chosen, alone, device="cpu")
     assert "2 of 6 clients dropped: no training or no test examples" in caplog.messages
@@ -386,23 +386,20 @@ def test_dropped_clients_are_counted(caplog: pytest.LogCaptureFixture) -> None:
         Federation(config("clients=4"), alone, device="cpu")
 
 
-def test_an_option_that_data_and_partition_could_both_take_is_refused_before_data_are_loaded() -> None:
+def test_the_options_of_data_set_and_partition_are_apart() -> None:
     def options(text: str) -> tuple[dict[str, object], dict[str, object]]:
         found = Config.load(None, [f"data={text}"])
         return data_options(found), partition_options(found)
 
-    for ask in (data_options, partition_options):
-        with pytest.raises(
-            ValueError, match=r"^data.alpha: 0.1 could be meant for the data set 'synthetic' or for the"
-        ):
-            ask(Config.load(None, ["data={name='synthetic',partition='dirichlet',alpha=0.1}"]))
     natural = options("{name='synthetic',partition='natural',alpha=0.1}")
     assert natural == ({"alpha": 0.1, "clients": 30}, {})
-    assert options("{name='synthetic',partition='dirichlet',beta=0.1,least=3}") == (
-        {"beta": 0.1, "clients": 30},
-        {"least": 3},
+    assert options("{name='synthetic',alpha=2.0,partition={kind='dirichlet',alpha=0.1,least=3}}") == (
+        {"alpha": 2.0, "clients": 30},
+        {"alpha": 0.1, "least": 3},
     )
-    assert options("{name='digits',partition='dirichlet',alpha=0.1}") == ({}, {"alpha": 0.1})
+    assert options("{name='digits',partition={kind='dirichlet',alpha=0.1}}") == ({}, {"alpha": 0.1})
+    with pytest.raises(ValueError, match=r"^data: digits option: 'beta' is not known; allowed: none"):
+        options("{name='digits',beta=0.1}")
 
 
 class Greedy:

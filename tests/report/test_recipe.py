@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from equifl.experiment.config import Config
-from equifl.experiment.recipe import as_toml
+from equifl.report.page import as_toml
 
 OWN = {"class": "tests.own_selector:Own", "note": 'a "quoted" \\ line\nand \x7f, \u00e9 and \U0001f600'}
 
@@ -16,6 +16,8 @@ OWN = {"class": "tests.own_selector:Own", "note": 'a "quoted" \\ line\nand \x7f,
         [],
         ["rounds=3", "seeds=[4]", "train.lr=1e-5", "signal_examples=64", "train.model_options={hidden = 64}"],
         ["data.name=synthetic", "data.partition=natural", "data.iid=true", "availability.online=0.5"],
+        ["data.name=synthetic", "data.alpha=0.5", "data.partition={kind='dirichlet', alpha=0.1}"],
+        ["per_round=[5, 4]", "selectors={unionfl={window=[1, 5]}}"],
         ["selectors={both={class='unionfl', inner={class='subtrunc', lam=0.25}}, 'a b'={class='rota'}}"],
     ],
 )
