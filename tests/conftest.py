@@ -3,12 +3,9 @@
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from equifl.sim.data.download import SOURCES
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
@@ -37,13 +34,3 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-@pytest.fixture
-def nothing_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the user's files nor the network: whatever is downloaded comes from this machine."""
-    monkeypatch.delenv("EQUIFL_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    for name, source in list(SOURCES.items()):
-        monkeypatch.setitem(SOURCES, name, replace(source, addresses=(f"http://127.0.0.1:{free_port()}/",)))

@@ -55,7 +55,7 @@ def test_numpy_is_enough_for_the_selectors(packages: Path) -> None:
         ("import equifl.report.page", "equifl.report needs jinja2, which is not installed; pip install 'equifl[repor"),
         ("import equifl.cli.main", COMMAND),
         (
-            "from equifl.sim.data.datasets import load; load('digits')",
+            "from equifl.sim.data.catalogue import load; load('digits')",
             "the data set digits needs sklearn, which is not installed; pip install 'equifl[sim]'",
         ),
         (

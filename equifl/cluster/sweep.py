@@ -16,7 +16,7 @@ from equifl.cluster.session import connect, resource
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 from equifl.sim.run import CHECKPOINT_SECONDS, OnRound, cohorts_of, last_state, made_with, note, save_if_possible
 

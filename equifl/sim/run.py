@@ -25,7 +25,8 @@ from equifl import __version__
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.data.catalogue import load
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.download import Progress
 from equifl.sim.loop.environment import data_options
 from equifl.sim.loop.federation import Federation

@@ -143,7 +143,7 @@ def test_a_selector_of_ones_own_in_the_current_folder_quietly(tmp_path: Path) ->
 
 
 def test_a_run_by_the_general_engine_says_why_once(tmp_path: Path) -> None:
-    tiny = settings(*TINY, "train.model=tests.sim.models_of_ours:Residual", "selectors={uniform={}}")
+    tiny = settings(*TINY, "train.model=tests.sim.example_modules:Residual", "selectors={uniform={}}")
     run = call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run")
     assert run.returncode == 0, run.stderr
     assert run.stderr.count("by the general engine: the model is no plain sequence of convolutions") == 1
@@ -246,7 +246,7 @@ def save_tokens(path: Path) -> None:
 def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> None:
     save_tokens(tmp_path / "mine.npz")
     data = ["data.name=arrays", "data.path=mine.npz", "data.partition=natural"]
-    model = ["train.model=tests.sim.models_of_ours:Tokens", "train.model_options={classes=3}", "train.lr=0.5"]
+    model = ["train.model=tests.sim.example_modules:Tokens", "train.model_options={classes=3}", "train.lr=0.5"]
     options = [*data, *model, "rounds=15", "seeds=[0,1]", "per_round=4", "selectors={uniform={},rota={}}"]
     command = [*EQUIFL, "run", "--out", "run", *settings(*options)]
     refused = call(*command, cwd=tmp_path)

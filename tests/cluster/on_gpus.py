@@ -14,7 +14,7 @@ from equifl.cluster import sweep
 from equifl.cluster.session import _loopback
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from tests.cluster.test_sweep import CONFIG, DATA
 
 

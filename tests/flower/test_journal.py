@@ -7,7 +7,7 @@ from flwr.serverapp.strategy import FedAvg
 from equifl import Rota
 from equifl.experiment.run_folder import FolderBusyError, RunFolder
 from equifl.flower import FairSelection
-from tests.flower.pretend import PretendGrid, play
+from tests.flower.pretend_grid import PretendGrid, play
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 

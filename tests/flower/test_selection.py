@@ -18,7 +18,7 @@ from equifl.flower import FairSelection
 from equifl.flower.roster import Roster
 from equifl.report.page import write_report
 from tests.flower.federation import initial_arrays
-from tests.flower.pretend import PretendGrid, failing, play, saying, silent, twice, weighing, without
+from tests.flower.pretend_grid import PretendGrid, failing, play, saying, silent, twice, weighing, without
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 

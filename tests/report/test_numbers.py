@@ -6,7 +6,7 @@ import pytest
 
 from equifl.experiment.table import make_table
 from equifl.report.numbers import ClientPoint, Numbers, Point, make_numbers
-from tests.report.made_up import configuration, records
+from tests.report.example_records import configuration, records
 
 CONFIG = {"rounds": 4, "clients": 3, "seeds": [5, 7], "selectors": {"rota": {}}, "data": {"partition": "classes"}}
 NATURAL: dict[str, Any] = {"data": {"partition": "natural"}}

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, is_number, keywords, known, require
 from equifl.signals import Ints
-from equifl.sim.data.arrays import Ids
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset, Ids
 
 _NOBODY = -1
 _LEAST = 10  # training examples that `sizes="lognormal"` leaves a client
@@ -29,8 +28,8 @@ class Partition:
         train: for each client the indices of its training examples, in order.
         test: for each client those of its test examples, of the classes that it trains on.
 
-    >>> from equifl.sim.data.datasets import load
-    >>> digits = load("digits")
+    >>> from equifl.sim.data import load_dataset
+    >>> digits = load_dataset("digits")
     >>> partition = split("classes", digits, 20, classes_per_client=2, rng=np.random.default_rng(0))
     >>> np.unique(digits.y_train[partition.train[0]]), np.unique(digits.y_test[partition.test[0]])
     (array([1, 4]), array([1, 4]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.sim.data.arrays import OWNERS, OwnArrays, read_own
+from equifl.sim.data.own_arrays import OWNERS, OwnArrays, read_own
 from equifl.sim.data.partition import few_tested, incomplete_clients
 
 _SHOWN = 10  # classes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from torch import nn
 
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.torch.engine import Engine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.models.tracing import pair

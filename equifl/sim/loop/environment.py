@@ -17,9 +17,9 @@ with needed_by("equifl.sim"):
 from equifl._numerics.checks import require
 from equifl.experiment.config import Availability, Config
 from equifl.signals import Bools, Floats, Ints
-from equifl.sim.data import datasets as data
+from equifl.sim.data import catalogue as data
 from equifl.sim.data import partition
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.torch.engine import Sgd
 

@@ -25,7 +25,7 @@ from equifl.experiment.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.choose import choose_engine
 from equifl.sim.engines.torch.engine import Engine, Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
@@ -33,7 +33,8 @@ from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import Memory, News
 from equifl.sim.loop.environment import World, remarks, resolved
 from equifl.sim.loop.runs import Lane, LocalUpdates, Replies, pairs, require_finite, rows_of, stack
-from equifl.sim.models.zoo import examples_of, make_module
+from equifl.sim.models.validation import examples_of
+from equifl.sim.models.zoo import make_module
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 

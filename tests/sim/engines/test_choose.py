@@ -9,15 +9,16 @@ from torch import nn
 
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.choose import choose_engine, obstacle_to_fast
 from equifl.sim.engines.torch.engine import Engine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop.federation import Federation
-from equifl.sim.models.zoo import Shape, examples_of, lenet, make_module
+from equifl.sim.models.validation import examples_of
+from equifl.sim.models.zoo import Shape, lenet, make_module
 from equifl.sim.run import engine_for, load_data, made_with
 from tests.sim.engines.torch.test_engine import SHAPES, made_up
-from tests.sim.models_of_ours import Residual, Tokens
+from tests.sim.example_modules import Residual, Tokens
 
 IMAGE = (1, 8, 8)
 

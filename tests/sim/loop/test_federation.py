@@ -14,7 +14,8 @@ from equifl.experiment.config import Config
 from equifl.objectives import FacilityLocation
 from equifl.selectors import Uniform
 from equifl.signals import Ints, Signals
-from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.data.catalogue import load
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.reference import Reference
 from equifl.sim.loop import federation as federation_module
 from equifl.sim.loop.environment import data_options, partition_options, resolved

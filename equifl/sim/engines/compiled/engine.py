@@ -16,7 +16,7 @@ from torch import Tensor
 
 from equifl._numerics.threads import cores
 from equifl.signals import Bools, Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.compiled import client_work as client
 from equifl.sim.engines.compiled.network_plan import Network
 from equifl.sim.engines.torch.engine import Sgd, Trained

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from equifl._numerics.checks import require
 from equifl._numerics.threads import cores
 from equifl.signals import Bools, Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.cuda.recorded_step import RecordedStep, State, Step
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from equifl.experiment.config import Config
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.cuda.recorded_step import RecordedStep
 from equifl.sim.engines.torch import stacked_model as stacked
 from equifl.sim.engines.torch.engine import Engine, Sgd

@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from equifl._numerics.distances import UpdateDistances
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import Engine, Sgd
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop import pairwise_distances as apart
 from equifl.sim.loop.pairwise_distances import distances, renew
-from equifl.sim.models.zoo import examples_of, make_module
+from equifl.sim.models.validation import examples_of
+from equifl.sim.models.zoo import make_module
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}
-SHAPES |= {"tests.sim.models_of_ours:Residual": (1, 8, 8), "tests.sim.models_of_ours:Tokens": (4,)}
+SHAPES |= {"tests.sim.example_modules:Residual": (1, 8, 8), "tests.sim.example_modules:Tokens": (4,)}
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -112,7 +113,7 @@ def test_cpu_results_are_the_same_bytes_for_any_number_of_threads(monkeypatch: p
 
 def test_threads_do_not_share_a_module() -> None:
     """A module of one's own, in many small parts at once, again and again."""
-    engine, reference, weights = both("tests.sim.models_of_ours:Residual", budget=1)
+    engine, reference, weights = both("tests.sim.example_modules:Residual", budget=1)
     many = weights.repeat(20, 1)
     expected = np.stack([reference.correct(row) for row in weights])
     for _ in range(5):

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
@@ -118,17 +117,6 @@ def weighing(number: float) -> Fault:
         return [Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=question)]
 
     return fault
-
-
-@pytest.fixture
-def inside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's messages can be made only within a run; a test is none."""
-    try:
-        from flwr.supercore.task_identity import TaskIdentity
-    except ImportError:  # older ones can be made anywhere
-        return
-    for name, value in (("_task_id", 1), ("_run_id", 1), ("_node_id", 1)):
-        monkeypatch.setattr(TaskIdentity, name, value)
 
 
 def play(strategy: Any, grid: PretendGrid, rounds: int, arrays: ArrayRecord | None = None) -> Any:
