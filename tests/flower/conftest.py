@@ -1,6 +1,29 @@
 """What tests of the Flower part share."""
 
+from dataclasses import dataclass
+
 import pytest
+
+
+@dataclass
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Waiting for nodes costs no time."""
+    mine = Clock()
+    monkeypatch.setattr("equifl.flower.selection.time", mine)
+    return mine
 
 
 @pytest.fixture

@@ -1,17 +1,26 @@
-"""A grid in this process: nodes that answer at once, by the real ClientApp, and misbehave on demand."""
+"""A grid in this process: nodes that answer at once, by the real ClientApp, and misbehave on demand.
+
+And how tests play rounds on it, and read what was recorded.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
 
+from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl.flower import FairSelection
 from tests.flower.federation import app
 
+ALL = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Fault = Callable[[Message, Message], Iterable[Message]]  # question, honest reply -> what arrives
 
@@ -125,3 +134,20 @@ def play(strategy: Any, grid: PretendGrid, rounds: int, arrays: ArrayRecord | No
     return strategy.start(
         grid=grid, initial_arrays=arrays or initial_arrays(), num_rounds=rounds, train_config=ConfigRecord({})
     )
+
+
+def grid_of(clients: int = 8, *, first: int = 1000) -> PretendGrid:
+    return PretendGrid({first + 37 * i % 101: i for i in range(clients)})
+
+
+def fair(selector: Selector, inner: Any = None, **options: Any) -> FairSelection:
+    wanted: dict[str, Any] = {"k": 3, "identity": "partition-id", "patience": 0.5}
+    return FairSelection(inner or FedAvg(), selector, **wanted | options)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def cohorts(folder: Path) -> list[list[int]]:
+    return [row["cohort"] for row in rows(folder)]
