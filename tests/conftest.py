@@ -1,4 +1,7 @@
-"""The real data sets, where a copy of their files lies beside the repository; no test goes to the network for them."""
+"""What all tests share: markers by folder, how many examples hypothesis draws, and the real data sets.
+
+The real data are read where a copy of their files lies beside the repository; no test goes to the network for them.
+"""
 
 import socket
 import subprocess
@@ -6,8 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+# Machines that test are shared: no deadlines. `make check` draws fewer examples: --hypothesis-profile quick.
+settings.register_profile("all", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)
+settings.load_profile("all")
+
+HERE = Path(__file__).parent
+MARKED = {HERE / "flower": "flower", HERE / "cluster": "ray", HERE / "sim" / "engines" / "compiled": "compiled"}
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of a folder by what they need; see the markers in pyproject.toml."""
+    for item in items:
+        for folder, marker in MARKED.items():
+            if item.path.is_relative_to(folder):
+                item.add_marker(marker)
 
 
 def unpacked(folder: Path, *names: str) -> Path:

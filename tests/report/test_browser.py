@@ -19,7 +19,10 @@ EVIL = "<img src=x onerror=alert(1)>"
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed"),
+]
 
 
 @pytest.fixture(scope="module")

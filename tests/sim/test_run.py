@@ -155,6 +155,7 @@ play(folder)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "seconds"),
     [

@@ -146,6 +146,25 @@ def one_each(field: str, array: NDArray[Any], n: int) -> NDArray[Any]:
     return array
 
 
+def incomplete_clients(owners_train: Ids, owners_test: Ids) -> str:
+    """Which clients are in one split only, and what to do, in words; "" if none is.
+
+    >>> incomplete_clients(np.array([1, 2, 2]), np.array([2, 1, 3]))
+    'owners: 1 of 3 clients is in one split only: 3; allowed: everyone in both, or drop_incomplete = true, which
+    leaves such clients out'
+    """
+    train, test = np.unique(owners_train), np.unique(owners_test)
+    alone, all_of_them = np.setxor1d(train, test), len(np.union1d(train, test))
+    if not len(alone):
+        return ""
+    are, more = "is" if len(alone) == 1 else "are", ", ..." if len(alone) > 3 else ""
+    named = ", ".join(map(repr, alone[:3].tolist())) + more
+    what = f"owners: {len(alone)} of {all_of_them} clients {are} in one split only: {named}; allowed: everyone in both"
+    if len(alone) == all_of_them:
+        return f"{what}, since each is trained and tested: divide the examples of each client"
+    return f"{what}, or drop_incomplete = true, which leaves such clients out"
+
+
 def as_text(array: NDArray[Any]) -> NDArray[np.str_]:
     """Text as str; bytes are read as UTF-8."""
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array

@@ -1,11 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from equifl.sim.data.catalogue import load
 from tests.sim.data.dataset_checks import check, check_standardised
 
 
+@pytest.mark.slow
 def test_cifar10(real_cifar10: Path) -> None:
     cifar10 = load("cifar10", data_dir=real_cifar10)
     check(cifar10)

@@ -8,6 +8,7 @@ from equifl.sim.data.download import SOURCES
 from tests.sim.data.dataset_checks import check, check_standardised
 
 
+@pytest.mark.slow
 def test_mnist(real_data: Path) -> None:
     mnist = load("mnist", data_dir=real_data)
     check(mnist)

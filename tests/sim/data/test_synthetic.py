@@ -37,7 +37,7 @@ def test_synthetic_clients_may_be_kept_small() -> None:
         load("synthetic", largest=4)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), clients=st.integers(1, 5))
 def test_synthetic_is_its_seeds_and_a_client_does_not_depend_on_the_others(seed: int, clients: int) -> None:
     one, same = (load("synthetic", clients=clients, seed=seed) for _ in range(2))

@@ -36,6 +36,7 @@ def test_our_models_run_fast(name: str) -> None:
     assert choose_engine(model, made_up(SHAPES[name]), "cpu", "auto").name == "fast"
 
 
+@pytest.mark.compiled
 def test_one_relu_for_all_layers_runs_fast_and_right() -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     relu = nn.ReLU()

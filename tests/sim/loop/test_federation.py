@@ -466,6 +466,7 @@ def test_a_window_of_offsets_goes_on_from_a_checkpoint() -> None:
     assert [record for _ in range(3) for record in resumed.play()] == records[3:]
 
 
+@pytest.mark.slow
 def test_newcomers_with_other_classes_do_not_take_over(tmp_path: Path) -> None:
     """Twenty clients of the digits 0 to 7; after 60 rounds five more, of 8 and 9.
 

@@ -111,6 +111,7 @@ def test_cpu_results_are_the_same_bytes_for_any_number_of_threads(monkeypatch: p
     assert all(torch.equal(results[0], other) for other in results)
 
 
+@pytest.mark.slow
 def test_threads_do_not_share_a_module() -> None:
     """A module of one's own, in many small parts at once, again and again."""
     engine, reference, weights = both("tests.sim.example_modules:Residual", budget=1)
