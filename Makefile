@@ -1,20 +1,28 @@
 # make run    a first experiment, from a bare checkout: the digits, six selectors, five seeds
-# make test   format, lint, types, tests
+# make check  format, lint, types, quick tests: while you work, in under two minutes
+# make test   format, lint, types, all tests: what must pass
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
+.PHONY: run check test style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
 
-test: $(VENV)/installed
+QUICK := not slow and not compiled and not ray and not flower and not browser and not deployment
+
+check: style
+	$(BIN)/pytest --hypothesis-profile quick -m '$(QUICK)'
+
+test: style
+	$(BIN)/pytest
+
+style: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

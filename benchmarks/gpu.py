@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from equifl.experiment.config import Config
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.torch.engine import TorchEngine

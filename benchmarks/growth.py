@@ -27,7 +27,7 @@ import numpy as np
 from drawing import COLOURS, Axis, Panel, fill_in, picture
 
 from equifl.experiment.config import Config
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent

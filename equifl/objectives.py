@@ -3,6 +3,9 @@
 Everything that can be written with `+`, `-` and `*` here is submodular: only a `Modular` function may be
 subtracted or scaled by a negative number. In floating point too the computed gains never grow as the set
 grows (each is made of operations that keep order under rounding), so lazy greedy is exactly greedy.
+
+Longer than 300 lines because the functions and the operators between them make each other: `+` gives a sum, `*` a
+multiple, and both are set functions again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The server's memory between rounds."""
+"""The server's memory between rounds.
+
+Longer than 300 lines because it is one class: each of its methods keeps several arrays, the history and the snapshot
+in step.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,32 @@
-"""The real data sets, where a copy of their files lies beside the repository; no test goes to the network for them."""
+"""What all tests share: markers by folder, how many examples hypothesis draws, and the real data sets.
+
+The real data are read where a copy of their files lies beside the repository; no test goes to the network for them.
+"""
 
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from equifl.sim.data.download import SOURCES
+# Machines that test are shared: no deadlines. `make check` draws fewer examples: --hypothesis-profile quick.
+settings.register_profile("all", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)
+settings.load_profile("all")
 
+HERE = Path(__file__).parent
+MARKED = {HERE / "flower": "flower", HERE / "cluster": "ray", HERE / "sim" / "engines" / "compiled": "compiled"}
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of a folder by what they need; see the markers in pyproject.toml."""
+    for item in items:
+        for folder, marker in MARKED.items():
+            if item.path.is_relative_to(folder):
+                item.add_marker(marker)
 
 
 def unpacked(folder: Path, *names: str) -> Path:
@@ -37,13 +53,3 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-@pytest.fixture
-def nothing_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the user's files nor the network: whatever is downloaded comes from this machine."""
-    monkeypatch.delenv("EQUIFL_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    for name, source in list(SOURCES.items()):
-        monkeypatch.setitem(SOURCES, name, replace(source, addresses=(f"http://127.0.0.1:{free_port()}/",)))

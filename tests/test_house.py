@@ -1,4 +1,4 @@
-"""The house itself: who may import whom, and that numpy is enough."""
+"""The house itself: who may import whom, that numpy is enough, how long a file may be, where its tests are."""
 
 import ast
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 import equifl
 
 PACKAGE = Path(equifl.__file__).parent
+TESTS = Path(__file__).parent
 
 # A module may import those before it and nothing else of ours. The private numerics are modules of their own here:
 # some of them serve the signals, and some are made for them.
@@ -84,3 +85,41 @@ print(sorted(name for name in found if not name.startswith(("numpy", "equifl", "
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+LONGEST = 300
+STILL_LONG = ("cli/main.py", "cli/terminal.py", "experiment/config.py")  # to be cut into smaller files
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_long_file_says_why(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    reason = f"Longer than {LONGEST} lines because"
+    if lines > LONGEST and path.relative_to(PACKAGE).as_posix() not in STILL_LONG:
+        docstring = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+        assert reason in docstring, f"{lines} lines; cut the file, or say in its docstring: {reason} ..."
+
+
+# Tests of what is no module of the package, or of several at once.
+ELSEWHERE = {
+    "test_house.py": "the package as a whole",
+    "test_readme.py": "README.md",
+    "test_own_selector_page.py": "docs/own-selector.md",
+    "test_benchmarks.py": "benchmarks/",
+    "tools/test_results_page.py": "tools/",
+    "cli/test_commands.py": "the commands, by processes of their own",
+    "flower/test_simulation.py": "Flower's simulation",
+    "flower/test_deployment.py": "Flower's deployment",
+    "flower/test_example.py": "examples/flower",
+    "report/test_browser.py": "the page in a browser",
+    "sim/engines/cuda/test_gpu.py": "the engine on a GPU",
+}
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+def test_tests_mirror_the_package(path: Path) -> None:
+    """tests/sim/data/test_idx.py is about equifl/sim/data/idx.py, or _idx.py, or the package idx/."""
+    where, name = path.relative_to(TESTS), path.stem.removeprefix("test_")
+    folder = PACKAGE / where.parent
+    found = any(candidate.exists() for candidate in (folder / f"{name}.py", folder / f"_{name}.py", folder / name))
+    assert found != (where.as_posix() in ELSEWHERE), f"{where}: there is no module {name} in {folder}; see ELSEWHERE"

@@ -34,7 +34,7 @@ def test_lazy_is_naive(function: SetFunction, data: st.DataObject) -> None:
     assert lazy_greedy(function, k, candidates=candidates).tolist() == expected.tolist()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32), st.sampled_from([300, 700]), st.booleans())
 def test_lazy_is_naive_in_batches(seed: int, n: int, grid: bool) -> None:
     """With so many clients that steps take several batches; on a grid with many ties."""
@@ -62,7 +62,6 @@ def test_lazy_asks_for_fewer_gains() -> None:
     assert asked["lazy"] < asked["greedy"] / 4
 
 
-@settings(deadline=None)
 @given(monotone_functions(most=7), st.data())
 def test_greedy_keeps_its_promise(function: SetFunction, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, function.n))
@@ -118,7 +117,7 @@ def test_stochastic_greedy_draws_everyone_equally_often() -> None:
     assert np.abs(counts - 200).max() < 5 * np.sqrt(200 * 0.9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(functions(most=6), st.data())
 def test_random_greedy_keeps_its_promise(function: SetFunction, data: st.DataObject) -> None:
     """In expectation: the mean of 200 runs, with five standard errors to spare."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # seven commands, most of them with PyTorch
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "own-selector.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

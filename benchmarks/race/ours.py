@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import vector_to_parameters
 
 from equifl.experiment.config import Config
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
 from race.course import BATCH, CLIENTS, COHORT, EXAMPLES, JUDGED, RATE, Course, loss_of

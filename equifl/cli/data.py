@@ -34,7 +34,7 @@ def data() -> None:
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where to look first.")
 def list_data(data_dir: Path | None) -> None:
     """List the data sets, and where they are."""
-    from equifl.sim.data.datasets import listing
+    from equifl.sim.data.catalogue import listing
 
     for name, entry in listing(data_dir).items():
         counts = f"{entry.train:,} + {entry.test:,} examples; " if entry.train and entry.test else ""
@@ -48,7 +48,7 @@ def list_data(data_dir: Path | None) -> None:
 @click.option("--quiet", is_flag=True, help="No progress.")
 def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
     """Download a data set, unless it is there already, and check it."""
-    from equifl.sim.data.datasets import listing, options_of
+    from equifl.sim.data.catalogue import listing, options_of
     from equifl.sim.data.download import get
 
     known("data set", [name], listing())

@@ -1,4 +1,7 @@
-"""What a run writes, and reading it back: a folder with a configuration, its rounds and the last checkpoint."""
+"""What a run writes, and reading it back: a folder with a configuration, its rounds and the last checkpoint.
+
+Longer than 300 lines because writing, locking and reading back must agree on every file of the folder.
+"""
 
 from __future__ import annotations
 

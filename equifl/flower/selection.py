@@ -1,4 +1,8 @@
-"""FairSelection: any Flower strategy, with fair cohorts."""
+"""FairSelection: any Flower strategy, with fair cohorts.
+
+Longer than 300 lines because it is one strategy, whose methods Flower calls in turn and which share the state of a
+round; what can stand alone is in the files beside it.
+"""
 
 from __future__ import annotations
 

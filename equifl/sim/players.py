@@ -23,7 +23,7 @@ from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 
 CHECKPOINT_SECONDS = 20.0

@@ -13,7 +13,8 @@ from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import OLD_ENGINES, Config
 from equifl.experiment.results import Records, Results
 from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
-from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.data.catalogue import load
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.download import Progress
 from equifl.sim.loop.environment import data_options, resolved
 from equifl.sim.players import LocalPlayer, Player, State

@@ -86,6 +86,7 @@ def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_e
     assert progress[-1].startswith("round 4/4; Random ")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished: tuple[Path, Finished]) -> None:
     folder, _ = finished
     before, written = files(folder), (folder / "rounds.jsonl").stat().st_mtime_ns
@@ -104,6 +105,7 @@ def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished
     assert files(folder) == before
 
 
+@pytest.mark.slow
 def test_a_folder_with_another_configuration_is_refused_and_left_alone(finished: tuple[Path, Finished]) -> None:
     folder, _ = finished
     before = files(folder)
@@ -127,6 +129,7 @@ class Last:
 """
 
 
+@pytest.mark.slow
 def test_a_selector_of_ones_own_in_the_current_folder_quietly(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "my experiment.toml").write_text("[selectors]\nmine = { class = 'own:Last' }")
@@ -142,8 +145,9 @@ def test_a_selector_of_ones_own_in_the_current_folder_quietly(tmp_path: Path) ->
 # The report
 
 
+@pytest.mark.slow
 def test_a_run_by_the_general_engine_says_why_once(tmp_path: Path) -> None:
-    tiny = settings(*TINY, "train.model=tests.sim.models_of_ours:Residual", "selectors={uniform={}}")
+    tiny = settings(*TINY, "train.model=tests.sim.example_modules:Residual", "selectors={uniform={}}")
     run = call(*EQUIFL, "run", *tiny, "--out", tmp_path / "run")
     assert run.returncode == 0, run.stderr
     assert (
@@ -166,6 +170,7 @@ def test_a_folder_that_is_no_run_has_no_report(tmp_path: Path) -> None:
     assert (result.exit_code, result.output) == (2, f"equifl: {tmp_path}: is no run folder (it has no config.json)\n")
 
 
+@pytest.mark.slow
 def test_without_its_libraries_there_is_no_report_but_a_run(tmp_path: Path) -> None:
     # None in sys.modules is a library that cannot be imported.
     code = "import sys; sys.modules['plotly'] = sys.modules['jinja2'] = None; from equifl.cli.main import main; main()"
@@ -220,6 +225,7 @@ def test_a_mistake_is_one_line_and_does_not_wait_for_torch(tmp_path: Path, argum
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_option_that_could_mean_two_things_is_one_line(tmp_path: Path) -> None:
     options = settings("data={name='synthetic',partition='dirichlet',alpha=0.1}")
     run = call(*EQUIFL, "run", *options, "--out", "run", cwd=tmp_path)
@@ -245,10 +251,11 @@ def save_tokens(path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_text_of_ones_own_is_learnt_by_clients_of_ones_own(tmp_path: Path) -> None:
     save_tokens(tmp_path / "mine.npz")
     data = ["data.name=arrays", "data.path=mine.npz", "data.partition=natural"]
-    model = ["train.model=tests.sim.models_of_ours:Tokens", "train.model_options={classes=3}", "train.lr=0.5"]
+    model = ["train.model=tests.sim.example_modules:Tokens", "train.model_options={classes=3}", "train.lr=0.5"]
     options = [*data, *model, "rounds=15", "seeds=[0,1]", "per_round=4", "selectors={uniform={},rota={}}"]
     command = [*EQUIFL, "run", "--out", "run", *settings(*options)]
     refused = call(*command, cwd=tmp_path)
@@ -522,6 +529,7 @@ def has_played(folder: Path, round: int) -> bool:
     return path.exists() and b'{"round": %d,' % round in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: bytes) -> None:
     folder = tmp_path / "run"
     command: list[Any] = [*PYTHON, "-c", OFTEN, "run", *settings(*LONG), "--out", folder, "--quiet"]
@@ -544,6 +552,7 @@ def test_killed_again_and_again_it_goes_on_to_the_same_bytes(tmp_path: Path, uni
     assert (folder / "rounds.jsonl").read_bytes() == uninterrupted
 
 
+@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on_and_that_gives_the_same_bytes(tmp_path: Path, uninterrupted: bytes) -> None:
     command = [*EQUIFL, "run", *settings(*LONG), "--quiet"]
 
@@ -593,6 +602,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_it_says_what_is_complete_and_goes_on_when_there_is_space(
     tmp_path: Path, uninterrupted: bytes
 ) -> None:
@@ -626,6 +636,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_where_the_last_step_fails_the_table_is_shown_all_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments = ["run", *settings(*TINY, *QUICK_DATA), "--out", str(folder), "--json"]
@@ -641,6 +652,7 @@ def test_where_the_last_step_fails_the_table_is_shown_all_the_same(tmp_path: Pat
     assert (again.returncode, again.stdout, again.stderr) == (0, run.stdout, "")
 
 
+@pytest.mark.slow
 def test_a_report_that_the_disk_refuses_is_named_after_the_table(
     finished: tuple[Path, Finished], tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import ray
 from equifl.cluster import sweep
 from equifl.cluster.session import _loopback
 from equifl.experiment.config import Config
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.simulation import simulate
 from tests.cluster.test_sweep import CONFIG, DATA, Every
 

@@ -15,7 +15,7 @@ from equifl import DivFL, PowerOfChoice, Rota, SubTrunc, Uniform, UnionFL
 from equifl.flower import FairSelection
 from tests.flower.federation import app, initial_arrays
 
-ROUNDS, STOP = 6, 4
+ROUNDS, STOP = 4, 2
 SELECTORS = (Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota())
 server = ServerApp()
 

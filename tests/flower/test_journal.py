@@ -1,15 +1,84 @@
+import json
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
+import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 
-from equifl import Rota
+from equifl import Rota, Selector, SubTrunc
 from equifl.experiment.run_folder import FolderBusyError, RunFolder
 from equifl.flower import FairSelection
-from tests.flower.pretend import PretendGrid, play
+from tests.flower.pretend_grid import (
+    ALL,
+    PretendGrid,
+    cohorts,
+    fair,
+    grid_of,
+    play,
+    rows,
+)
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
+
+
+@pytest.mark.filterwarnings("ignore:no client has sent")  # in the first round nobody has
+@pytest.mark.parametrize("selector", ALL, ids=lambda selector: type(selector).__name__)
+def test_a_resumed_run_chooses_as_an_unbroken_one(selector: Selector, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    unbroken = play(fair(selector, folder=whole, probe="newcomers"), grid_of(), 6)
+    first = fair(selector, folder=parts, probe="newcomers")
+    play(first, grid_of(first=1000), 3)
+    second = FairSelection.resume(
+        parts, FedAvg(), selector, k=3, identity="partition-id", patience=0.5, probe="newcomers"
+    )
+    assert second.rounds_played == 3
+    result = play(second, grid_of(first=7000), 3, second.arrays)
+    assert cohorts(parts) == cohorts(whole)
+    assert [row["round"] for row in rows(parts)] == list(range(6))
+    for ours, theirs in zip(result.arrays.values(), unbroken.arrays.values(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5)
+
+
+def test_a_folder_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no finished round; start with FairSelection"):
+        FairSelection.resume(tmp_path / "new", FedAvg(), Rota(), k=3)
+    assert not (tmp_path / "new").exists()
+    play(fair(Rota(), folder=tmp_path / "may", resume=True), grid_of(), 1)  # there may be something, and there is not
+    assert [row["round"] for row in rows(tmp_path / "may")] == [0]
+    first = fair(Rota(), folder=tmp_path / "run")
+    play(first, grid_of(), 1)
+    with pytest.raises(ValueError, match="holds a run; resume=True continues it"):
+        fair(Rota(), folder=tmp_path / "run")
+    with pytest.raises(ValueError, match="per_round: 3 there, 4 here"):
+        FairSelection.resume(tmp_path / "run", FedAvg(), Rota(), k=4, identity="partition-id")
+
+
+def halved(losses: Any) -> Any:
+    return 0.5 * losses
+
+
+def test_a_function_has_the_same_name_in_every_process(tmp_path: Path) -> None:
+    play(fair(SubTrunc(phi=halved), folder=tmp_path), grid_of(), 1)
+    config = json.loads((tmp_path / "config.json").read_text())["config"]
+    assert config["selectors"]["subtrunc"]["phi"] == "tests.flower.test_journal:halved"
+
+
+def test_a_row_without_its_checkpoint_is_played_again(tmp_path: Path) -> None:
+    first = fair(Rota(), folder=tmp_path)
+    play(first, grid_of(), 2)
+    with (tmp_path / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(rows(tmp_path)[-1] | {"round": 2}) + "\n")
+    second = FairSelection.resume(tmp_path, FedAvg(), Rota(), k=3, identity="partition-id", patience=0.5)
+    play(second, grid_of(), 1, second.arrays)
+    assert [row["round"] for row in rows(tmp_path)] == [0, 1, 2]
+
+
+def test_a_run_is_not_resumed_without_its_guard(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), grid_of(), 1)
+    with pytest.raises(ValueError, match=r"flower\.guard: true there, false here"):
+        fair(Rota(), folder=tmp_path, resume=True, guard=False)
 
 
 def test_to_resume_one_waits_until_the_stopped_run_has_left_its_folder(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from equifl.experiment.results import load_results
 
+pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
 NAMES = [
     f"{inner}-{selector}"
@@ -44,7 +45,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_selector_trains_in_both_strategies(folder: Path, name: str) -> None:
     played = rows(folder / f"first-{name}")
-    assert len(played) == 6
+    assert len(played) == 4
     assert all(len(set(row["cohort"])) == 5 for row in played)
     assert played[-1]["accuracy"] > played[0]["accuracy"] > 10
     assert len(played[-1]["client_accuracy"]) == 20

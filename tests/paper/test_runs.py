@@ -32,6 +32,7 @@ def tiny(data: str, selectors: Any, seeds: Any, variant: str = "paper") -> Confi
     )
 
 
+@pytest.mark.slow
 def test_what_is_there_is_never_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[list[str], list[int]]] = []
 
@@ -72,6 +73,7 @@ def test_the_committed_results_are_whole(data: str) -> None:
         assert all(list(run["rounds"]) == [str(r) for r in range(10, rounds + 1, 10)] for run in by_seed.values())
 
 
+@pytest.mark.slow
 def test_a_committed_trajectory_begins_as_it_does_here(real_data: Path) -> None:
     """One seed of two selectors on MNIST, ten rounds on this CPU against the GPU's record of them.
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from equifl.experiment.results import Results
 from equifl.report.page import make_page
-from tests.report.made_up import MADE_WITH, configuration, records
+from tests.report.example_records import MADE_WITH, configuration, records
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -20,7 +20,10 @@ EVIL = "<img src=x onerror=alert(1)>"
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +68,26 @@ def page(browser: Browser, report: Path) -> Iterator[Page]:
     assert complaints == []
 
 
+@pytest.fixture(scope="module")
+def unchanged(browser: Browser, report: Path) -> Iterator[Page]:
+    """One page for all tests that leave it as it is: opening takes longer than looking."""
+    page, complaints = opened(browser, report)
+    yield page
+    page.close()
+    assert complaints == []
+
+
 def lines(figure: Locator) -> Locator:
     return figure.locator(".scatterlayer .trace")
 
 
-def test_every_figure_is_drawn_with_its_traces(page: Page) -> None:
-    plots = page.locator(".plot")
+def test_every_figure_is_drawn_with_its_traces(unchanged: Page) -> None:
+    plots = unchanged.locator(".plot")
     assert plots.count() == 6 + 2 * 4 + 2 + 2
     for plot in plots.all():
         assert plot.locator("svg.main-svg").count() > 0
         assert plot.locator(".scatterlayer .trace, .heatmaplayer image").count() > 0
-    assert lines(page.locator("#accuracy")).count() == 2 * 4  # each with its band
+    assert lines(unchanged.locator("#accuracy")).count() == 2 * 4  # each with its band
 
 
 def test_a_click_in_the_legend_hides_a_selector_and_a_second_shows_it_again(page: Page) -> None:
@@ -168,21 +180,21 @@ def saved(page: Page, button: Locator) -> tuple[str, bytes]:
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
-def test_figures_are_saved_as_png_svg_and_csv(page: Page) -> None:
-    figure = page.locator("#accuracy")
-    name, png = saved(page, figure.get_by_role("button", name="PNG"))
+def test_figures_are_saved_as_png_svg_and_csv(unchanged: Page) -> None:
+    figure = unchanged.locator("#accuracy")
+    name, png = saved(unchanged, figure.get_by_role("button", name="PNG"))
     assert name == "accuracy.png"
     width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
     box = figure.locator(".plot").bounding_box()
     assert box is not None
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert (width, height) == (3 * box["width"], 3 * box["height"])
-    name, svg = saved(page, figure.get_by_role("button", name="SVG"))
+    name, svg = saved(unchanged, figure.get_by_role("button", name="SVG"))
     assert name == "accuracy.svg"
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "SubTrunc" in "".join(root.itertext())
-    name, table = saved(page, figure.get_by_role("link", name="CSV"))
+    name, table = saved(unchanged, figure.get_by_role("link", name="CSV"))
     assert name == "accuracy.csv"
     assert table.startswith(b"selector,round,mean,half_width_95\n")
 
@@ -198,27 +210,27 @@ def test_a_panel_is_saved_with_its_heading_black_on_white(browser: Browser, repo
     assert complaints == []
 
 
-def test_nothing_lies_on_the_data(page: Page) -> None:
-    plot = page.locator("#accuracy .plot")
+def test_nothing_lies_on_the_data(unchanged: Page) -> None:
+    plot = unchanged.locator("#accuracy .plot")
     plot.hover()
-    assert page.locator(".modebar-btn").count() == 0
+    assert unchanged.locator(".modebar-btn").count() == 0
 
 
 @pytest.mark.parametrize(("name", "label"), [("accuracy", "round 2"), ("clients", "rank 1"), ("map", "took part")])
-def test_hovering_shows_a_label(page: Page, name: str, label: str) -> None:
-    plot = page.locator(f"#{name} .plot").first
+def test_hovering_shows_a_label(unchanged: Page, name: str, label: str) -> None:
+    plot = unchanged.locator(f"#{name} .plot").first
     plot.scroll_into_view_if_needed()
     target = plot.locator(".scatterlayer .trace .point, .heatmaplayer image").first
     box = target.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2 - 3, box["y"] + box["height"] / 2)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    unchanged.mouse.move(box["x"] + box["width"] / 2 - 3, box["y"] + box["height"] / 2)
+    unchanged.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(plot.locator(".hoverlayer")).to_contain_text(label)
 
 
-def test_a_name_is_shown_as_it_is_written(page: Page) -> None:
-    assert page.locator("#accuracy .legendtext").all_text_contents()[-1] == EVIL
-    assert page.locator("img").count() == 0
+def test_a_name_is_shown_as_it_is_written(unchanged: Page) -> None:
+    assert unchanged.locator("#accuracy .legendtext").all_text_contents()[-1] == EVIL
+    assert unchanged.locator("img").count() == 0
 
 
 def colour(plot: Locator) -> str:

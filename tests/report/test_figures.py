@@ -7,7 +7,7 @@ from equifl.experiment.table import DISPLAY_NAMES, make_table
 from equifl.report.figures import MOST_POINTS, Drawing, draw
 from equifl.report.numbers import make_numbers
 from equifl.report.styles import BAND, style
-from tests.report.made_up import configuration, records
+from tests.report.example_records import configuration, records
 
 LEGENDS = ("accuracy", "dissimilarity", "worst10", "plane", "clients", "counts", "terms", "bytes")
 NATURAL: dict[str, Any] = {"data": {"name": "synthetic", "path": None, "partition": {"kind": "natural"}}}

@@ -7,7 +7,7 @@ import pytest
 from equifl.experiment.results import Results
 from equifl.experiment.table import make_table
 from equifl.report.numbers import ClientPoint, Numbers, Point, make_numbers
-from tests.report.made_up import configuration, records
+from tests.report.example_records import configuration, records
 
 CONFIG = {
     "rounds": 4,

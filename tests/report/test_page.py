@@ -15,7 +15,7 @@ from equifl.experiment.results import Results, load_results
 from equifl.experiment.run_folder import RunFolder
 from equifl.report.page import make_page, write_report
 from equifl.report.styles import style
-from tests.report.made_up import MADE_WITH, configuration, records
+from tests.report.example_records import MADE_WITH, configuration, records
 
 FIGURES = ["accuracy", "dissimilarity", "worst10", "plane", "clients"]
 FIGURES += ["map", "counts", "scatter", "terms", "bytes"]

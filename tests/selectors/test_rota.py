@@ -156,6 +156,7 @@ def test_all_tables_balance_those_sure_of_a_seat() -> None:
     assert np.linalg.norm(off[chosen].mean(axis=0)) < np.linalg.norm(off[at_random].mean(axis=0)) / 10
 
 
+@pytest.mark.slow
 def test_a_large_cohort_is_a_miniature_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By tables it is clearly nearer to the population's mean than if few groups shared one part of the pool."""
     updates = np.random.default_rng(0).normal(size=(8192, 5))

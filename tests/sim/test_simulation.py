@@ -169,6 +169,7 @@ play(folder)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "seconds"),
     [

@@ -194,6 +194,7 @@ def test_the_page_says_how_little_the_loss_term_changes(truncation: Any) -> None
     assert {pick for row in found.values() for pick in row["full after"]} == set("1234")
 
 
+@pytest.mark.slow
 def test_what_the_loss_term_changes_is_counted(truncation: Any, real_data: Path) -> None:
     assert truncation.changed(np.array([3, 1, 7, 5]), np.array([5, 3, 8, 9])) == 0.5
     found = truncation.measured("mnist", real_data, range(1), rounds=2)

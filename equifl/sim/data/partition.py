@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, is_number, keywords, known, require
 from equifl.signals import Ints
-from equifl.sim.data.arrays import Ids
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset, Ids, incomplete_clients
 
 _NOBODY = -1
 _LEAST = 10  # training examples that `sizes="lognormal"` leaves a client
@@ -29,8 +28,8 @@ class Partition:
         train: for each client the indices of its training examples, in order.
         test: for each client those of its test examples, of the classes that it trains on.
 
-    >>> from equifl.sim.data.datasets import load
-    >>> digits = load("digits")
+    >>> from equifl.sim.data import load_dataset
+    >>> digits = load_dataset("digits")
     >>> partition = split("classes", digits, 20, classes_per_client=2, rng=np.random.default_rng(0))
     >>> np.unique(digits.y_train[partition.train[0]]), np.unique(digits.y_test[partition.test[0]])
     (array([1, 4]), array([1, 4]))
@@ -178,25 +177,6 @@ def natural_clients(dataset: Dataset, *, drop_incomplete: bool = False) -> Ids:
     if incomplete and not (drop_incomplete and len(complete)):
         raise ValueError(incomplete)
     return complete
-
-
-def incomplete_clients(owners_train: Ids, owners_test: Ids) -> str:
-    """Which clients are in one split only, and what to do, in words; "" if none is.
-
-    >>> incomplete_clients(np.array([1, 2, 2]), np.array([2, 1, 3]))
-    'owners: 1 of 3 clients is in one split only: 3; allowed: everyone in both, or drop_incomplete = true, which
-    leaves such clients out'
-    """
-    train, test = np.unique(owners_train), np.unique(owners_test)
-    alone, all_of_them = np.setxor1d(train, test), len(np.union1d(train, test))
-    if not len(alone):
-        return ""
-    are, more = "is" if len(alone) == 1 else "are", ", ..." if len(alone) > 3 else ""
-    named = ", ".join(map(repr, alone[:3].tolist())) + more
-    what = f"owners: {len(alone)} of {all_of_them} clients {are} in one split only: {named}; allowed: everyone in both"
-    if len(alone) == all_of_them:
-        return f"{what}, since each is trained and tested: divide the examples of each client"
-    return f"{what}, or drop_incomplete = true, which leaves such clients out"
 
 
 def few_tested(tests: Sequence[Ints]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.sim.data.arrays import OWNERS, OwnArrays, read_own
-from equifl.sim.data.partition import few_tested, incomplete_clients
+from equifl.sim.data.dataset import incomplete_clients
+from equifl.sim.data.own_arrays import OWNERS, OwnArrays, read_own
+from equifl.sim.data.partition import few_tested
 
 _SHOWN = 10  # classes
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.tasks import CLASSIFICATION, Task

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from equifl._numerics.checks import known, require
 from equifl.experiment.config import Availability, Config
 from equifl.signals import Bools, Floats, Ints
-from equifl.sim.data import datasets as data
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data import catalogue as data
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.local_training import LocalTraining
 

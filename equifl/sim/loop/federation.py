@@ -21,7 +21,7 @@ from equifl.experiment.config import Config, make_selector
 from equifl.metrics import fairness, participation, round_bytes
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.choose import choose_engine
 from equifl.sim.engines.local_training import LocalTraining
@@ -30,7 +30,8 @@ from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
 from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, pairs, require_finite, rows_of, stack
-from equifl.sim.models.zoo import examples_of, make_module
+from equifl.sim.models.validation import examples_of
+from equifl.sim.models.zoo import make_module
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from equifl.sim.data.datasets import load
+from equifl.sim.data import load_dataset
 from equifl.sim.data.partition import split
 from equifl.sim.models.zoo import lenet
 
@@ -28,7 +28,7 @@ def new_model(seed: int = 0) -> nn.Module:
 @lru_cache(maxsize=32)
 def examples_of(partition: int, partitions: int) -> tuple[Examples, Examples]:
     """A client's training and test examples, of three digits."""
-    digits = load("digits")
+    digits = load_dataset("digits")
     even = 10 * ceil(partitions / 10)  # so that ten digits come out even
     parts = split("classes", digits, even, classes_per_client=3, rng=np.random.default_rng(0))
     mine, held_out = parts.train[partition], parts.test[partition]

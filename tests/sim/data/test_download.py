@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equifl.sim.data.datasets import load
+from equifl.sim.data.catalogue import load
 from equifl.sim.data.download import SOURCES, Source, get, locate, places
 from tests.conftest import free_port
-
-pytestmark = pytest.mark.usefixtures("nothing_of_the_users")
 
 CONTENT = {"a.bin": bytes(range(256)) * 4096, "b.bin": b"short"}
 TINY = Source(

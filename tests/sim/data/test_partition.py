@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.data.catalogue import load
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.partition import KINDS, Partition, few_tested, natural_clients, options_of, split
 
 

@@ -9,18 +9,19 @@ from torch import nn
 
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.choose import choose_engine
 from equifl.sim.engines.compiled.engine import CompiledEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.loop.federation import Federation
-from equifl.sim.models.zoo import Shape, examples_of, lenet, make_module
+from equifl.sim.models.validation import examples_of
+from equifl.sim.models.zoo import Shape, lenet, make_module
 from equifl.sim.players import made_with
 from equifl.sim.simulation import engine_for, load_data
 from equifl.sim.tasks import Task
 from tests.sim.engines.torch.test_engine import SHAPES, made_up
-from tests.sim.models_of_ours import Residual, Tokens
+from tests.sim.example_modules import Residual, Tokens
 
 IMAGE = (1, 8, 8)
 
@@ -38,6 +39,7 @@ def test_our_models_run_fast(name: str) -> None:
     assert (engine.name, note) == ("compiled", "")
 
 
+@pytest.mark.compiled
 def test_one_relu_for_all_layers_runs_fast_and_right() -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     relu = nn.ReLU()

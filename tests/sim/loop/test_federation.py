@@ -14,7 +14,8 @@ from equifl.experiment.config import Config
 from equifl.objectives import FacilityLocation
 from equifl.selectors import Uniform
 from equifl.signals import Ints, Signals
-from equifl.sim.data.datasets import Dataset, load
+from equifl.sim.data.catalogue import load
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.reference import Reference
 from equifl.sim.loop import federation as federation_module
 from equifl.sim.loop.environment import data_options, partition_options, resolved
@@ -462,6 +463,7 @@ def test_a_window_of_offsets_goes_on_from_a_checkpoint() -> None:
     assert [record for _ in range(3) for record in resumed.play()] == records[3:]
 
 
+@pytest.mark.slow
 def test_newcomers_with_other_classes_do_not_take_over(tmp_path: Path) -> None:
     """Twenty clients of the digits 0 to 7; after 60 rounds five more, of 8 and 9.
 

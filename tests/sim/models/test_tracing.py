@@ -99,6 +99,7 @@ def test_sequences_in_sequences_and_a_lone_layer_are_chains() -> None:
     assert chain_of(layers[0]) == [layers[0]]
 
 
+@pytest.mark.compiled
 def test_a_module_of_ones_own_runs_fast_and_right() -> None:
     pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
     module, dataset = Net(CHAINS["view of size"]), made_up(IMAGE)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.stacked_model import StackedModel

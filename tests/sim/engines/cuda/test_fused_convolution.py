@@ -21,6 +21,7 @@ def _on_device() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize(
     ("inputs", "outputs", "high", "wide", "kernel", "padding"),
@@ -42,7 +43,7 @@ def test_the_same_numbers_and_slopes_as_pytorch(
     padding: tuple[int, int],
 ) -> None:
     torch.manual_seed(0)
-    models, images = 2, 3
+    models, images = 2, 2
     x = torch.randn(models, images, inputs, high, wide, requires_grad=True)
     size = outputs * inputs * kernel[0] * kernel[1]
     row = torch.randn(models, size + outputs + 5, requires_grad=True)  # weights lie within longer rows

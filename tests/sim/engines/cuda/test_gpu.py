@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from equifl.experiment.config import Config
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.cuda.recorded_step import RecordedStep
 from equifl.sim.engines.local_training import LocalTraining

@@ -1,5 +1,4 @@
 import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -7,20 +6,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equifl._numerics.distances import UpdateDistances
 from equifl.signals import Ints
-from equifl.sim.data.datasets import Dataset
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import TorchEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
-from equifl.sim.loop import pairwise_distances as apart
-from equifl.sim.loop.pairwise_distances import distances, renew
-from equifl.sim.models.zoo import examples_of, make_module
+from equifl.sim.models.validation import examples_of
+from equifl.sim.models.zoo import make_module
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}
-SHAPES |= {"tests.sim.models_of_ours:Residual": (1, 8, 8), "tests.sim.models_of_ours:Tokens": (4,)}
+SHAPES |= {"tests.sim.example_modules:Residual": (1, 8, 8), "tests.sim.example_modules:Tokens": (4,)}
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -112,9 +109,10 @@ def test_cpu_results_are_the_same_bytes_for_any_number_of_threads(monkeypatch: p
     assert all(torch.equal(results[0], other) for other in results)
 
 
+@pytest.mark.slow
 def test_threads_do_not_share_a_module() -> None:
     """A module of one's own, in many small parts at once, again and again."""
-    engine, reference, weights = both("tests.sim.models_of_ours:Residual", budget=1)
+    engine, reference, weights = both("tests.sim.example_modules:Residual", budget=1)
     many = weights.repeat(20, 1)
     expected = np.stack([reference.scores(row) for row in weights])
     for _ in range(5):
@@ -141,74 +139,3 @@ def test_batches(examples: int, batch_size: int, count: int, seed: int) -> None:
     seen = passes[passes >= 0]
     assert np.bincount(seen, minlength=examples).tolist() == [count] * examples  # everyone once a pass
     assert (passes >= 0).any(axis=1).all()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("common", [0.0, 1e4])
-def test_distances_on_the_device_are_those_of_the_library(common: float, device: str) -> None:
-    rng = np.random.default_rng(0)
-    updates = (common * rng.normal(size=50) + rng.normal(size=(3, 8, 50))).astype(np.float32)
-    updates[0, 1] = updates[0, 0]
-    updates[0, 2] = updates[0, 0] + np.float32(1e-3)
-    found = distances(torch.from_numpy(updates).to(device)).cpu().numpy()
-    for lane in range(3):
-        np.testing.assert_allclose(found[lane], UpdateDistances(updates[lane]).matrix(), rtol=1e-3, atol=1e-4)
-        assert (found[lane] == found[lane].T).all()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("heard", [[[1, 5], [0, 7]], [[3], []], [[2, 0, 6], [4]]])
-def test_distances_of_those_who_were_heard_are_renewed(heard: list[list[int]], device: str) -> None:
-    rng = np.random.default_rng(0)
-    updates = torch.from_numpy((100 + rng.normal(size=(2, 8, 300))).astype(np.float32)).to(device)
-    updates[1, 7] = torch.nan
-    found = distances(updates)
-    for lane, ids in enumerate(heard):
-        updates[lane, ids] = torch.from_numpy((100 + rng.normal(size=(len(ids), 300))).astype(np.float32)).to(device)
-    lanes = [lane for lane, ids in enumerate(heard) if ids]
-    renew(found, updates, lanes, [np.array(heard[lane]) for lane in lanes])
-    torch.testing.assert_close(found, distances(updates), rtol=1e-4, atol=1e-4, equal_nan=True)
-    assert torch.equal(found.nan_to_num(-1), found.nan_to_num(-1).transpose(1, 2))
-
-
-def test_lanes_together_are_lanes_one_by_one() -> None:
-    rng = np.random.default_rng(0)
-    updates = torch.from_numpy(rng.normal(size=(3, 9, 40)).astype(np.float32))
-    updates[1, 4] = updates[1, 2]  # no distance at all: by direct difference
-    who = np.array([[0, 8], [4, 2], [7, 1]])
-    together, alone = (torch.full((3, 9, 9), torch.nan) for _ in range(2))
-    apart._renew(together, updates, torch.from_numpy(who), wait=True)
-    renew(alone, updates, range(3), list(who))
-    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6, equal_nan=True)
-    assert together[1, 4, 2] == 0
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("room", [1, 4, 100])
-def test_without_a_wait_the_first_distances_are_mended(
-    room: int, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apart, "_DIRECT", room * 40)
-    generator = torch.Generator().manual_seed(0)
-    updates, mine = (torch.randn(2, n, 40, generator=generator).to(device) for n in (9, 3))
-    squared, lost = torch.zeros(2, 3, 9, device=device), torch.rand(2, 3, 9, generator=generator).to(device) < 0.3
-    lost[-1, -1, -1] = True
-    places = torch.nonzero(lost)
-    expected = squared.clone()
-    for lane, row, other in places[:room].tolist():
-        expected[lane, row, other] = (mine[lane, row] - updates[lane, other]).square().sum()
-    found, left = apart._mend_some(squared.clone(), lost, mine, updates)
-    torch.testing.assert_close(found, expected)
-    assert int(left) == max(0, len(places) - room)
-    assert len(places) > 4
-    none, left = apart._mend_some(squared.clone(), lost & False, mine, updates)
-    assert torch.equal(none, squared)
-    assert int(left) == 0
-
-
-def test_distances_of_those_never_heard_are_nan() -> None:
-    updates: Any = np.random.default_rng(0).normal(size=(1, 4, 3)).astype(np.float32)
-    updates[0, 2] = np.nan
-    found = distances(torch.from_numpy(updates))[0].numpy()
-    expected = np.isnan(updates[0, :, 0])
-    assert np.array_equal(np.isnan(found), expected[:, None] | expected)

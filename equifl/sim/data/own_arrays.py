@@ -1,4 +1,4 @@
-"""Arrays of examples, labels and client ids: what a data set takes, and an .npz file of one's own read as that."""
+"""One's own arrays: an .npz file read as what a data set takes, with all that is wrong with it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from equifl._numerics.checks import integers, known, numbers, require, shaped
+from equifl._numerics.checks import integers, known, require
 from equifl.signals import Ints
-
-Inputs: TypeAlias = NDArray[np.float32] | NDArray[np.int64]  # numbers to compute with, or tokens to look up
-Ids: TypeAlias = NDArray[np.int64] | NDArray[np.str_]
+from equifl.sim.data.dataset import (
+    Dataset,
+    as_text,
+    client_ids,
+    examples,
+    one_each,
+    same_examples,
+    same_kind,
+    standardised,
+)
 
 NEEDED, OWNERS = ("x_train", "y_train", "x_test", "y_test"), ("owners_train", "owners_test")
 
@@ -38,6 +45,21 @@ class OwnArrays:
     dtypes: dict[str, np.dtype[Any] | None]
     class_names: tuple[str, ...]
     faults: tuple[str, ...]
+
+
+def load_own_arrays(*, path: str | Path | None = None, standardise: bool | None = None) -> Dataset:
+    """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
+    require("path", path, isinstance(path, str | Path) and Path(path).is_file(), "the path of an .npz file")
+    require("standardise", standardise, standardise is None or isinstance(standardise, bool), "True or False")
+    own = read_own(str(path))
+    if own.faults:
+        raise ValueError(own.faults[0])
+    dataset = Dataset(Path(str(path)).stem, **own.arrays, classes=len(own.class_names))
+    if dataset.x_train.dtype.kind == "f":
+        return dataset if standardise is False else standardised(dataset)
+    why = "False, or leave it out: the examples are integers, which stay as they are; measurements are to be float32"
+    require("standardise", standardise, not standardise, why)
+    return dataset
 
 
 def read_own(path: str | Path) -> OwnArrays:
@@ -85,68 +107,13 @@ def read_own(path: str | Path) -> OwnArrays:
     return OwnArrays(usable, dtypes, class_names, tuple(faults))
 
 
-def examples(field: str, values: ArrayLike) -> Inputs:
-    """Examples as float32; or as int64 if they are integers, which are tokens, unless uint8, which are pixels."""
-    array = np.asarray(values)
-    x: NDArray[Any]
-    if array.dtype.kind in "iu" and array.dtype != np.uint8:
-        x = np.ascontiguousarray(integers(field, array))
-    else:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
-            x = np.ascontiguousarray(numbers(field, array, np.float32))
-    if x.ndim not in (2, 4) or x.size == 0:
-        allowed = "(n, features) or (n, channels, height, width), none of them 0"
-        raise ValueError(f"{field}: shape {x.shape} is not allowed; allowed: {allowed}")
-    with np.errstate(invalid="ignore"):
-        if not np.isfinite(x.sum(dtype=np.float64)):  # all of it is finite if and only if its sum is
-            wrong = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
-            first = f"first {field}[{wrong.argmax()}]"
-            some = f"{wrong.sum()} of {len(x)} examples have nan, or more than float32 holds, {first}"
-            raise ValueError(
-                f"{field}: not all finite: {some}; allowed: finite numbers; replace those, or leave them out"
-            )
-    return x
-
-
-def same_examples(x_train: Inputs, x_test: Inputs) -> None:
-    """Refuse splits whose examples differ in their shape, or in whether they are integers."""
-    shaped("x_test", x_test, (len(x_test), *x_train.shape[1:]))
-    if x_train.dtype != x_test.dtype:
-        kinds = f"{x_train.dtype} and {x_test.dtype}"
-        raise ValueError(f"x_train, x_test: {kinds} are not allowed; allowed: integers in both or in none")
-
-
-def client_ids(field: str, values: ArrayLike, n: int | None) -> Ids:
-    """Whose each of n examples is: integers or text."""
-    array = np.asarray(values)
-    ids: NDArray[Any] = _text(array) if array.dtype.kind in "US" else integers(field, array)
-    return ids if n is None else one_each(field, ids, n)
-
-
-def same_kind(owners_train: Ids, owners_test: Ids) -> None:
-    """Refuse ids that are text in one split and integers in the other."""
-    if owners_train.dtype.kind != owners_test.dtype.kind:
-        raise ValueError("owners_train, owners_test: text in one, integers in the other; allowed: the same in both")
-
-
-def one_each(field: str, array: NDArray[Any], n: int) -> NDArray[Any]:
-    """The array, if it has one value for each of n examples."""
-    if array.shape == (n, 1):
-        raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: ({n},); .ravel() makes it so")
-    if array.shape != (n,):
-        split = field.rpartition("_")[2]
-        each = f"one value for each example of x_{split}"
-        raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: ({n},), {each}")
-    return array
-
-
 def _class_numbers(y_train: NDArray[Any], y_test: NDArray[Any] | None) -> tuple[tuple[str, ...], list[Ints]]:
     """The labels' names, and the labels as 0 to C-1; text is numbered in its order."""
     parts = [("y_train", y_train)] + ([("y_test", y_test)] if y_test is not None else [])
     if y_train.dtype.kind in "US":
         for field, y in parts:
             require(field, str(y.dtype), y.dtype.kind in "US", "text, as y_train is")
-        texts = [_text(y) for _, y in parts]
+        texts = [as_text(y) for _, y in parts]
         names = np.unique(texts[0])
         new = np.setdiff1d(texts[1], names) if len(texts) > 1 else names[:0]
         if len(new):
@@ -177,10 +144,6 @@ def _whole(field: str, y: NDArray[Any]) -> Ints:
     except ValueError as error:
         how = "; astype(int) makes them so" if y.dtype.kind == "b" else ""
         raise ValueError(f"{error} or text, the class of each example{how}") from None
-
-
-def _text(array: NDArray[Any]) -> NDArray[np.str_]:
-    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
 def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any] | None], list[str]]:

@@ -53,18 +53,5 @@ def test_one_reply_is_the_step(name: str) -> None:
     np.testing.assert_array_equal(RULES[name][0].step(given, None)[0], given.updates[0])
 
 
-@pytest.mark.parametrize("make", [lambda given: given, tensors])
-def test_where_nobody_has_a_loss_all_count_the_same(make: Callable[[Replies], Replies]) -> None:
-    given = replies()
-    without = Replies(given.clients, given.updates, given.sizes, np.zeros(5))
-    step, _ = ByLoss().step(make(without), None)
-    np.testing.assert_allclose(np.asarray(step), given.updates.mean(axis=0), rtol=1e-5)
-
-
-def test_refuses_a_negative_power() -> None:
-    with pytest.raises(ValueError, match=r"q: -1.0 is not allowed; allowed: 0 or more"):
-        ByLoss(q=-1.0)
-
-
 def test_says_what_it_looks_at() -> None:
     assert [rule.needs for rule, _ in RULES.values()] == [(), (), ("losses",)]

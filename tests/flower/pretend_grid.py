@@ -1,18 +1,26 @@
-"""A grid in this process: nodes that answer at once, by the real ClientApp, and misbehave on demand."""
+"""A grid in this process: nodes that answer at once, by the real ClientApp, and misbehave on demand.
+
+And how tests play rounds on it, and read what was recorded.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
 
+from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl.flower import FairSelection
 from tests.flower.federation import app
 
+ALL = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Fault = Callable[[Message, Message], Iterable[Message]]  # question, honest reply -> what arrives
 
@@ -120,20 +128,26 @@ def weighing(number: float) -> Fault:
     return fault
 
 
-@pytest.fixture
-def inside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's messages can be made only within a run; a test is none."""
-    try:
-        from flwr.supercore.task_identity import TaskIdentity
-    except ImportError:  # older ones can be made anywhere
-        return
-    for name, value in (("_task_id", 1), ("_run_id", 1), ("_node_id", 1)):
-        monkeypatch.setattr(TaskIdentity, name, value)
-
-
 def play(strategy: Any, grid: PretendGrid, rounds: int, arrays: ArrayRecord | None = None) -> Any:
     from tests.flower.federation import initial_arrays
 
     return strategy.start(
         grid=grid, initial_arrays=arrays or initial_arrays(), num_rounds=rounds, train_config=ConfigRecord({})
     )
+
+
+def grid_of(clients: int = 8, *, first: int = 1000) -> PretendGrid:
+    return PretendGrid({first + 37 * i % 101: i for i in range(clients)})
+
+
+def fair(selector: Selector, inner: Any = None, **options: Any) -> FairSelection:
+    wanted: dict[str, Any] = {"k": 3, "identity": "partition-id", "patience": 0.5}
+    return FairSelection(inner or FedAvg(), selector, **wanted | options)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def cohorts(folder: Path) -> list[list[int]]:
+    return [row["cohort"] for row in rows(folder)]

@@ -1,0 +1,95 @@
+"""Reject models that the engines cannot train, by trying them out on a few examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from equifl._numerics.checks import require
+from equifl.sim.data.dataset import Dataset
+
+
+def validate(name: str, module: Any, shape: tuple[int, ...], classes: int, examples: Tensor | None = None) -> None:
+    """Reject a module that the engines cannot train.
+
+    Args:
+        name: what the configuration calls it, for the error.
+        module: what is to be trained.
+        shape: of one example.
+        classes: how many numbers it must give for each.
+        examples: of the data, to try it out on; see `examples_of`.
+    """
+    require("train.model", name, isinstance(module, nn.Module), "a torch.nn.Module")
+    require("train.model", name, bool(list(module.parameters())), "a module with parameters")
+    fault = _fault_in_weights(module) or _fault_in_use(module, shape, classes, examples)
+    if fault:
+        raise ValueError(f"train.model: {name!r} {fault}")
+
+
+def examples_of(dataset: Dataset) -> Tensor:
+    """(6, ...) examples to try a model out on: different ones, if there are, and those with most different numbers.
+
+    Of integers, the first are those with the smallest and the largest, for which a model may have no place.
+    """
+    rows = []
+    for x in (dataset.x_train, dataset.x_test):
+        if x.dtype.kind == "i":
+            rows += [x[place // x[0].size] for place in (int(x.argmin()), int(x.argmax()))]
+    extremes = len(rows)
+    for x in (dataset.x_train, dataset.x_test):
+        rows += list(x[:: -(-len(x) // 64)])
+    variety = [len(np.unique(row)) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: (i >= extremes, -variety[i]))
+    different = list({rows[i].tobytes(): rows[i] for i in order}.values())
+    return torch.from_numpy(np.stack([different[i % len(different)] for i in range(6)]))
+
+
+def _fault_in_weights(module: nn.Module) -> str:
+    for label, weight in module.named_parameters():
+        if weight.dtype != torch.float32:
+            return f"has weights that are not float32 ({label} is {weight.dtype}); float() makes them so"
+        if not weight.requires_grad:
+            return f"has weights that are frozen ({label}); here all of them are trained"
+    return ""
+
+
+def _fault_in_use(module: nn.Module, shape: tuple[int, ...], classes: int, examples: Tensor | None) -> str:
+    """Clients must get the same from it whenever they use it, for each example, whatever the others in a batch are."""
+    batches = [] if examples is None else [examples]
+    if examples is None or examples.is_floating_point():
+        batches.insert(0, torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)))
+    faults = (_fault_with(module, batch, classes) for batch in batches)
+    return next(filter(None, faults), "")
+
+
+def _fault_with(module: nn.Module, x: Tensor, classes: int) -> str:
+    kept = {label: buffer.clone() for label, buffer in module.named_buffers()}
+    some = len(x) // 2
+    try:
+        with torch.no_grad():
+            found, again, half = (module(part.clone()) for part in (x, x, x[:some]))
+    except Exception as error:  # whatever a module of one's own may raise
+        return f"does not take inputs of shape {tuple(x.shape[1:])} ({error}){_advice(module, x)}"
+    if tuple(found.shape) != (len(x), classes):
+        return f"must give (examples, {classes}), not {tuple(found.shape)} for {len(x)} of them"
+    for label, buffer in module.named_buffers():
+        if not torch.equal(buffer, kept[label]):
+            return f"keeps running statistics ({label}); try GroupNorm"
+    if not torch.allclose(found, again, equal_nan=True):
+        return "draws numbers of its own, as dropout does; leave that out"
+    if not torch.allclose(found[:some], half, rtol=1e-3, atol=1e-5, equal_nan=True):
+        return "looks from one example at others of the batch, as BatchNorm does; try GroupNorm"
+    return ""
+
+
+def _advice(module: nn.Module, x: Tensor) -> str:
+    """What may help a model that does not take its inputs."""
+    looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
+    if x.is_floating_point():
+        return "; an embedding takes integers: save x_train and x_test as int64" if looks_up else ""
+    if looks_up:
+        return f"; the data are integers from {int(x.min())} to {int(x.max())}"
+    return "; the data are integers, for an embedding: save x_train and x_test as float32 if they are measurements"

@@ -1,0 +1,64 @@
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl.selectors.base import needs, require_cohort
+from equifl.testing import made_up_signals
+
+ALL: list[Any] = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
+BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
+
+
+@pytest.mark.parametrize("selector", ALL, ids=lambda selector: type(selector).__name__)
+def test_a_selector_looks_at_nothing_that_it_does_not_say_it_needs(selector: Selector) -> None:
+    signals = made_up_signals(20)
+    assert signals.updates is not None
+    silent: dict[str, dict[str, Any]] = {
+        "losses": {"losses": np.full(20, np.nan)},
+        "updates": {"updates": np.full(signals.updates.shape, np.nan)},
+    }
+    fields = {
+        name: getattr(signals, name) for name in ("losses", "updates", "last_selected", "times_selected", "sizes")
+    }
+    for name, nothing in silent.items():
+        without = type(signals)(**(fields | nothing), round=9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            choices = [selector.select(s, 5, rng=np.random.default_rng(0)).tolist() for s in (signals, without)]
+        assert (choices[0] == choices[1]) == (name not in needs(selector))
+
+
+def test_a_selector_that_does_not_say_needs_both() -> None:
+    assert needs(object()) == {"losses", "updates"}
+
+
+@pytest.mark.parametrize("choice", [[0], [0, 0], [0, 7], [0, 99], [-1, 0], [0.0, 1.0], [[0, 1]]])
+def test_what_breaks_the_promise_of_a_selector_is_refused(choice: Any) -> None:
+    signals = replace(made_up_signals(20), available=np.arange(20) != 7)
+    with pytest.raises(ValueError, match=r"mine: chose .*; allowed: 2 different ids of available clients"):
+        require_cohort(np.array(choice), signals, 2, "mine")
+    assert require_cohort([3, 1], signals, 2, "mine").tolist() == [3, 1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("selector", ALL, **BY_NAME)
+def test_a_seed_is_as_good_as_a_generator(selector: Any) -> None:
+    signals = made_up_signals(20, strangers=3)
+    by_seed = selector.select(signals, 6, rng=3)
+    assert by_seed.tolist() == selector.select(signals, 6, rng=np.random.default_rng(3)).tolist()
+    assert by_seed.tolist() == selector.select(signals, 6, rng=np.int64(3)).tolist()
+    assert len(selector.select(signals, 6, rng=None)) == 6
+    for wrong in ("0", 0.5, True, -1, np.random.RandomState(0)):
+        with pytest.raises(ValueError, match=r"rng: .* is not allowed; allowed: a numpy.random.Generator, a seed"):
+            selector.select(signals, 6, rng=wrong)
+
+
+@pytest.mark.parametrize("selector", ALL, **BY_NAME)
+def test_an_array_is_no_signals(selector: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"signals: got ndarray; expected equifl.Signals, for example Signals\(updates"
+    ):
+        selector.select(np.zeros((5, 2)), 2, rng=0)

@@ -1,0 +1,84 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from equifl import DivFL, PowerOfChoice, Rota, Selector, SignalStore, SubTrunc, UnionFL
+from equifl.testing import made_up_signals
+
+INFORMED: list[Any] = [PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
+BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
+
+
+@pytest.mark.parametrize("selector", INFORMED, **BY_NAME)
+def test_clients_under_new_names_get_their_share_of_the_seats(selector: Selector) -> None:
+    """Five that come back under new names every round, among 100 known ones: as if they were always the same five."""
+    rng = np.random.default_rng(0)
+    store = SignalStore(100)
+    store.observe(np.arange(100), updates=rng.normal(size=(100, 3)), losses=rng.random(100))
+    taken = 0
+    for round in range(31):
+        available = np.zeros(len(store) + 5 * (round > 0), bool)
+        available[:100] = available[len(store) :] = True
+        store.grow(len(available))
+        cohort = selector.select(store.signals(round, available=available), 10, rng=rng)
+        store.observe(cohort, round=round, updates=rng.normal(size=(10, 3)), losses=rng.random(10))
+        taken += int((cohort >= 100).sum())
+    assert taken == 30  # 10 * 5 / 105 is less than one seat a round, rounded up
+
+
+@pytest.mark.parametrize("selector", INFORMED, **BY_NAME)
+def test_those_who_wait_fill_the_seats_that_nobody_else_can_take(selector: Selector) -> None:
+    """Two are known; the others were asked in round 8, four of them for the first time."""
+    signals = made_up_signals(10, strangers=8)
+    known, unknown = np.flatnonzero(signals.knows_loss), np.flatnonzero(~signals.knows_loss)
+    times, last = signals.times_selected.copy(), signals.last_selected.copy()
+    times[unknown], last[unknown] = [1, 1, 1, 1, 2, 2, 2, 2], 8
+    cohort = selector.select(
+        replace(signals, times_selected=times, last_selected=last), 6, rng=np.random.default_rng(0)
+    )
+    assert set(cohort.tolist()) == {*known.tolist(), *unknown[:4].tolist()}
+
+
+@pytest.mark.parametrize("selector", INFORMED, **BY_NAME)
+def test_who_was_there_from_the_start_and_is_unknown_goes_first(selector: Selector) -> None:
+    signals = made_up_signals(30, strangers=10)
+    unknown = np.flatnonzero(~signals.knows_loss)
+    joined = np.zeros(30, np.int64)
+    joined[unknown[:4]] = 3
+    cohort = selector.select(replace(signals, joined=joined), 8, rng=np.random.default_rng(0))
+    assert set(cohort.tolist()) >= set(unknown[4:].tolist())
+    assert np.isin(cohort, unknown[:4]).sum() == 2  # of 8 seats, 8 * 4 / 30 rounded up
+
+
+@pytest.mark.parametrize("selector", INFORMED, **BY_NAME)
+def test_who_never_answers_is_asked_less_and_less(selector: Selector) -> None:
+    """Clients 4 to 7 never answer: asked in rounds 0, 2, 5, 10, 19 and 36, or as soon as there is a seat."""
+    rng = np.random.default_rng(0)
+    store = SignalStore(8)
+    asked = np.zeros(8, int)
+    for round in range(41):
+        answers = np.arange(8) < (4 if round < 40 else 8)
+        cohort = selector.select(store.signals(round), 4, rng=rng)
+        asked[cohort] += 1
+        store.observe(cohort, round=round)
+        told = cohort[answers[cohort]]
+        if len(told):
+            store.observe(told, updates=rng.normal(size=(len(told), 3)), losses=rng.random(len(told)))
+    assert (asked[4:] <= 6).all()
+    assert (asked[4:] >= 4).all()
+
+
+def test_who_answers_at_last_is_back_at_once() -> None:
+    rng = np.random.default_rng(0)
+    store = SignalStore(6)
+    store.observe(np.arange(5), updates=rng.normal(size=(5, 3)))
+    for round in (0, 2, 5):
+        store.observe([5], round=round)
+    assert 5 not in Rota().select(store.signals(6), 5, rng=0)
+    store.observe([5], updates=rng.normal(size=(1, 3)))
+    for round in range(6, 18):
+        store.observe(Rota().select(store.signals(round), 2, rng=round), round=round)
+    times = store.signals(18).times_selected
+    assert times.max() - times.min() == 1  # it was three turns ahead
