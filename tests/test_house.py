@@ -112,6 +112,7 @@ ELSEWHERE = {
     "flower/test_deployment.py": "Flower's deployment",
     "flower/test_example.py": "examples/flower",
     "report/test_browser.py": "the page in a browser",
+    "report/test_recipe.py": "the configuration on the page",
     "sim/engines/cuda/test_gpu.py": "the engine on a GPU",
 }
 
