@@ -1,10 +1,16 @@
 """equifl: which clients train next in federated learning, so that the model serves everybody evenly."""
 
+from typing import TYPE_CHECKING, Any
+
+from equifl.experiment.results import Results, load_results
 from equifl.objectives import explain
 from equifl.selectors import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.signals import Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
+
+if TYPE_CHECKING:
+    from equifl.sim.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -12,6 +18,7 @@ __all__ = [
     "CountSketch",
     "DivFL",
     "PowerOfChoice",
+    "Results",
     "Rota",
     "Selector",
     "SignalStore",
@@ -20,4 +27,14 @@ __all__ = [
     "Uniform",
     "UnionFL",
     "explain",
+    "load_results",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`equifl.simulate`, when it is asked for: PyTorch takes a second, and not everybody has it."""
+    if name == "simulate":
+        from equifl.sim.simulation import simulate
+
+        return simulate
+    raise AttributeError(f"module 'equifl' has no attribute {name!r}")

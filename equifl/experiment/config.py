@@ -291,6 +291,26 @@ def separate_partition(data: Any, *, stored: bool = False) -> None:
         log.warning("data: the partition is a table of its own now; write data.partition = { %s }", form)
 
 
+def selector_table(selector: Selector) -> dict[str, Any]:
+    """The section that makes this selector: its class, and the parameters that are not at their defaults.
+
+    >>> selector_table(selectors.UnionFL(mu=2.0, inner=selectors.SubTrunc(lam=0.9)))
+    {'class': 'unionfl', 'mu': 2.0, 'inner': {'class': 'subtrunc', 'lam': 0.9}}
+    """
+    kind = type(selector)
+    if not dataclasses.is_dataclass(selector):
+        raise ValueError(
+            f"selectors: {selector!r} is not allowed; allowed: an object of a dataclass, or a table such as "
+            f"{{'class': '{kind.__module__}:{kind.__qualname__}'}} with its parameters"
+        )
+    names = {cls: name for name, cls in SELECTORS.items()}
+    given = {f.name: getattr(selector, f.name) for f in dataclasses.fields(selector) if f.init}
+    default = kind() if kind in names else None
+    changed = {key: value for key, value in given.items() if default is None or value != getattr(default, key)}
+    tables = {key: selector_table(value) if isinstance(value, Selector) else value for key, value in changed.items()}
+    return {"class": names.get(kind, f"{kind.__module__}:{kind.__qualname__}"), **tables}
+
+
 def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors") -> Selector:
     """A selector from its section: by its name, or what `class` says: one of ours or "package.module:Name"."""
     where = f"{path}.{name}"

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from equifl.experiment.callbacks import Callback
-from equifl.experiment.config import OLD_ENGINES, Config
+from equifl.experiment.config import OLD_ENGINES, Config, selector_table
 from equifl.experiment.results import Records, Results
 from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
+from equifl.selectors import Selector
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.download import Progress
@@ -50,13 +51,16 @@ def simulate(
         callbacks: who is told of the start, of every round, and of the end.
         downloads: told of the progress of downloads.
         player: what makes the player: `LocalPlayer`, or for a cluster `functools.partial(Sweep, address=...)`.
-        settings: keys of the configuration, for instance `rounds=20`, `selectors={"rota": {}}`, `data={"name": ...}`.
+        settings: keys of the configuration file, over those of `config`. Short forms: selectors as objects, `seeds=5`
+            for the seeds 0 to 4, `data="mnist"`, `model="mlp"` for `train={"model": "mlp"}`.
 
-    >>> results = simulate(rounds=2, clients=10, seeds=[0], selectors={"uniform": {}, "rota": {}}, evaluate_every=1)
+    >>> from equifl import Rota, Uniform
+    >>> chosen = {"uniform": Uniform(), "rota": Rota()}
+    >>> results = simulate(selectors=chosen, model="logistic", rounds=2, clients=10, seeds=1, evaluate_every=1)
     >>> results.rounds_played, list(results.table.cells)
     (2, ['uniform', 'rota'])
     """
-    config = _configured(config, settings)
+    config = _configured(config, settings, dataset)
     path = None if out is None else Path(out)
     done = None if path is None else finished_results(path, config)
     if done is not None:
@@ -91,12 +95,30 @@ def load_data(config: Config, data_dir: Path | None, progress: Progress | None =
     return load(config.data.name, data_dir=data_dir, progress=progress, **data_options(config))
 
 
-def _configured(config: Config | None, settings: Mapping[str, Any]) -> Config:
-    """The configuration with settings put over it."""
-    if not settings:
+def _configured(config: Config | None, settings: Mapping[str, Any], dataset: Dataset | None) -> Config:
+    """The configuration with settings put over it, section by section."""
+    given = dict(settings)
+    if isinstance(given.get("seeds"), int) and not isinstance(given["seeds"], bool):
+        given["seeds"] = list(range(given["seeds"]))
+    if isinstance(given.get("data"), str):
+        given["data"] = {"name": given["data"]}
+    if "model" in given:
+        given["train"] = {**given.get("train", {}), "model": given.pop("model")}
+    if isinstance(given.get("selectors"), Mapping):
+        chosen = given["selectors"].items()
+        given["selectors"] = {key: selector_table(one) if isinstance(one, Selector) else one for key, one in chosen}
+    if dataset is not None and config is None and "data" not in given:
+        given["data"] = {"name": dataset.name}
+        if dataset.owners_train is not None:
+            given["data"]["partition"] = {"kind": "natural"}
+    if not given:
         return config or Config()
-    table = {} if config is None else config.as_dict()
-    return Config.from_table(table | dict(settings))
+    table = (config or Config()).as_dict() if config is not None or "data" not in given else {}
+    for key in ("train", "server", "availability"):
+        if key in given and key in table:
+            replaced = {"steps", "epochs"} if {"steps", "epochs"} & given[key].keys() else set()
+            given[key] = {k: v for k, v in table[key].items() if k not in replaced} | given[key]
+    return Config.from_table(table | given)
 
 
 def _play(

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import equifl
+from equifl import DivFL, Rota, Signals, SubTrunc, UnionFL
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records, Results, load_results
 from equifl.experiment.run_folder import CHECKPOINT, RunFolder
 from equifl.report.page import make_page
 from equifl.sim import players
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 from equifl.sim.players import choose_device, made_with, revision
 from equifl.sim.simulation import finished_results, simulate
@@ -340,3 +343,44 @@ def test_results_of_a_folder_are_those_of_the_run(tmp_path: Path) -> None:
     assert again.table.as_dict() == results.table.as_dict()
     assert repr(results).splitlines()[0] == "Results(synthetic, 3 of 3 rounds)"
     assert "Rota" in repr(results)
+
+
+def test_short_forms_say_the_same_as_a_file() -> None:
+    """Selectors as objects, a number of seeds, data and model by name."""
+    chosen = {"divfl": DivFL(sample=3), "both": UnionFL(window={1, 3}, inner=SubTrunc(lam=0.9))}  # type: ignore[arg-type]
+    results = equifl.simulate(
+        selectors=chosen, data="digits", model="logistic", clients=10, per_round=2, rounds=1, seeds=2, device="cpu"
+    )
+    assert results.config["seeds"] == [0, 1]
+    assert results.config["train"]["model"] == "logistic"
+    assert results.config["selectors"] == {
+        "divfl": {"class": "divfl", "sample": 3},
+        "both": {"class": "unionfl", "window": (1, 3), "inner": {"class": "subtrunc", "lam": 0.9}},
+    }
+    with pytest.raises(
+        ValueError, match=r"selectors: .* is not allowed; allowed: an object of a dataclass, or a table"
+    ):
+        equifl.simulate(selectors={"mine": Plain()})
+
+
+class Plain:
+    """A selector of one's own that is no dataclass."""
+
+    def select(self, signals: Signals, k: int, *, rng: Any) -> Any:
+        return np.arange(k)
+
+
+def test_data_of_ones_own_are_divided_by_their_owners() -> None:
+    rng = np.random.default_rng(0)
+    x, y, owners = rng.normal(size=(60, 4)), np.arange(60) % 3, np.arange(60) % 6
+    mine = Dataset("mine", x, y, x, y, 3, owners, owners)  # type: ignore[arg-type]
+    results = equifl.simulate(
+        dataset=mine, model="logistic", per_round=2, rounds=1, seeds=1, selectors={"rota": Rota()}
+    )
+    assert (results.config["clients"], results.config["data"]["partition"]["kind"]) == (6, "natural")
+
+
+def test_a_section_is_put_over_the_one_that_is_there() -> None:
+    results = simulate(CONFIG, device="cpu", rounds=1, train={"epochs": 1})
+    assert results.config["train"]["model"] == "logistic"
+    assert (results.config["train"]["steps"], results.config["train"]["epochs"]) == (None, 1)
