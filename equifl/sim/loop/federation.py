@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from equifl.aggregators import Replies, make_aggregator
 from equifl.experiment.config import Config, make_selector
@@ -31,7 +31,7 @@ from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
 from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, pairs, require_finite, rows_of, stack
 from equifl.sim.models.validation import examples_of
-from equifl.sim.models.zoo import make_module
+from equifl.sim.models.zoo import build_module, make_module
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
@@ -51,13 +51,10 @@ class Federation:
     def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str | None = None) -> None:
         self.config = config = resolved(config, dataset)
         train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
-
-        def module() -> nn.Module:
-            return make_module(train.model, shape, dataset.classes, train.model_options, examples)
-
+        built = train.model, shape, dataset.classes, train.model_options
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what a model can do is tried out: always with the same weights
-            self.model = StackedModel.of(module(), shape, examples)
+            self.model = StackedModel.of(make_module(*built, examples), shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device), engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.local = LocalTraining(**{name: getattr(train, name) for name in options}, tf32=bool(train.tf32))
@@ -70,7 +67,10 @@ class Federation:
             for name, options in config.selectors.items()
             for environment in environments.values()
         ]
-        initial = {seed: environment.initial_weights(module) for seed, environment in environments.items()}
+        initial = {
+            seed: environment.initial_weights(partial(build_module, *built))
+            for seed, environment in environments.items()
+        }
         self.models = torch.stack([initial[run.seed] for run in self.runs]).to(self.engine.device)
         self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)

@@ -62,10 +62,17 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "l
 def make_module(
     name: str, shape: Shape, classes: int, options: Mapping[str, Any], examples: Tensor | None = None
 ) -> nn.Module:
-    """The model of this name, or your own by "package.module:Class", made with `options`.
+    """A model that the engines can train: what `build_module` gives, tried out.
 
     It is tried out on random numbers and, if given, on `examples` of the data; if these are integers, on them alone.
     """
+    module = build_module(name, shape, classes, options)
+    validate(name, module, shape, classes, examples)
+    return module
+
+
+def build_module(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> nn.Module:
+    """The model of this name, or your own by "package.module:Class", made with `options`."""
     try:
         if name in MODELS:
             module = MODELS[name](shape, classes, **options)
@@ -75,5 +82,4 @@ def make_module(
             module = getattr(importlib.import_module(path), attribute)(**options)
     except (ImportError, AttributeError, TypeError, RuntimeError) as error:
         raise ValueError(f"train.model: {name!r} with {dict(options)} cannot be made ({error})") from None
-    validate(name, module, shape, classes, examples)
     return module
