@@ -16,6 +16,7 @@ from equifl.signals import Floats, Ints, Signals
 
 _GROUPS = 32  # planned at a time: more make the group that is played hardly better
 _CLIENTS = 2048  # planned at a time: their Gram matrix takes 32 MiB
+_OVERDUE = 1.5  # times the median wait of the pool
 _PASSES = 100  # over the clients, in search of swaps: a handful are enough, and rounding could make it go on for ever
 _SEATS = 128  # planned at a time: 2,048 clients make 16 groups of them; were they few, each would be less balanced
 
@@ -70,11 +71,10 @@ class Rota:
         seats = k - len(sure)
         if seats in (0, len(pool)):
             return np.concatenate([sure, pool[:seats]])
-        if signals.missed_turns[pool].any():
-            # Their counts no longer tell who was served. Who is left without a group must not be the same each time.
-            whole = seats + (len(pool) - seats) // k * k
-            pool = np.sort(pool[np.argsort(signals.last_selected[pool], kind="stable")[:whole]])
-            pool = rng.permutation(pool)
+        sure, pool = _with_overdue(signals, sure, pool, seats)
+        seats = k - len(sure)
+        if not seats:
+            return sure
         tables = _set_tables(pool, seats, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
         products = centred_products(signals, mean)
 
@@ -90,6 +90,18 @@ class Rota:
             return table.clients[plan == (0 if len(table.seated) else rng.integers(table.groups))]
 
         return np.concatenate([sure, *map(played, tables, plans)])
+
+
+def _with_overdue(signals: Signals, sure: Ints, pool: Ints, seats: int) -> tuple[Ints, Ints]:
+    """Who is sure of a seat, and the rest of the pool, if clients whose counts were raised have waited far too long.
+
+    Raised counts no longer tell who was served, and a client that fits into no balanced group would be left out each
+    time. So whoever waited half as long again as most of the pool is sure of a seat; where nobody was away, no one.
+    """
+    waited = signals.round - np.maximum(signals.last_selected[pool], signals.joined[pool] - 1)
+    overdue = (signals.missed_turns[pool] > 0) & (waited > _OVERDUE * np.median(waited))
+    first = pool[overdue][np.argsort(-waited[overdue], kind="stable")][:seats]
+    return np.concatenate([sure, first]), pool[~np.isin(pool, first)]
 
 
 @dataclass(frozen=True)
