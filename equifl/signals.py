@@ -33,6 +33,8 @@ class Signals:
         times_selected: (N,) how often selected so far (default 0).
         missed_turns: (N,) turns that count as had where clients take turns, because they passed while a client was
             away or before it joined (default 0; a `SignalStore` counts them).
+        waited: (N,) rounds in which a client was present and not selected, since its last selection (default 0; a
+            `SignalStore` counts them).
         joined: (N,) the round before which a client was first registered; 0 = there from the start (the default).
         history: (M, 2) every selection so far as (round, client), for selectors that look further back than
             `last_selected`; None = not kept.
@@ -52,6 +54,7 @@ class Signals:
     last_selected: Ints = _DEFAULT
     times_selected: Ints = _DEFAULT
     missed_turns: Ints = _DEFAULT
+    waited: Ints = _DEFAULT
     joined: Ints = _DEFAULT
     history: Ints | None = None
     sizes: Floats = _DEFAULT
@@ -69,6 +72,7 @@ class Signals:
             "last_selected": check_last_selected(n, self.last_selected, now),
             "times_selected": check_counts("times_selected", n, self.times_selected),
             "missed_turns": check_counts("missed_turns", n, self.missed_turns),
+            "waited": check_counts("waited", n, self.waited),
             "joined": check_joined(n, self.joined, now),
             "history": None if self.history is None else check_history(n, self.history, now),
             "sizes": check_sizes(n, self.sizes),

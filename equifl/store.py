@@ -29,7 +29,7 @@ from equifl.signals import (
 from equifl.sketch import CountSketch
 from equifl.sketch_file import grow_sketches, open_sketches
 
-_TURNS = 2  # that a client may have waited, of as many rounds as it takes to select everyone once
+_TURNS = 2  # that a client may have waited, of as many rounds as it takes to select all who are present once
 _UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
 
 
@@ -81,7 +81,7 @@ class SignalStore:
         self._losses: Floats = np.full(n, np.nan)
         self._last_selected = np.full(n, -1, np.int64)
         self._times_selected = np.zeros(n, np.int64)
-        self._missed_turns, self._joined = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._missed_turns, self._waited, self._joined = (np.zeros(n, np.int64) for _ in range(3))
         self._history: Ints | None = np.zeros((0, 2), np.int64)  # None: not known from the beginning
         self._fewest = 0  # turns of those present, so far
         self._next = 0  # the round after the last in which somebody was selected
@@ -156,8 +156,9 @@ class SignalStore:
         if self._present is not None and self._present[0] == now:
             present = np.ones(len(self), bool)  # who joined since
             present[: len(self._present[1])] = self._present[1]
-        waited = now - np.maximum(self._last_selected, self._joined - 1)
-        often = present & (waited <= _TURNS * -(-int(present.sum()) // len(who))) & (self._joined < max(now, 1))
+        self._waited[present] += 1
+        self._waited[who] = 0
+        often = present & (self._waited <= _TURNS * -(-int(present.sum()) // len(who))) & (self._joined < max(now, 1))
         if often.any():
             fewest = int((self._times_selected + self._missed_turns)[often].min())
             self._fewest = max(self._fewest, fewest)
@@ -209,7 +210,7 @@ class SignalStore:
     @property
     def _unknown(self) -> dict[str, float]:
         """What is kept of a client that joins now."""
-        return _UNKNOWN | {"_missed_turns": self._least_turns, "_joined": self._next}
+        return _UNKNOWN | {"_missed_turns": self._least_turns, "_waited": 0, "_joined": self._next}
 
     @property
     def times_selected(self) -> Ints:
@@ -233,6 +234,7 @@ class SignalStore:
             last_selected=self._last_selected.copy(),
             times_selected=self._times_selected.copy(),
             missed_turns=self._missed_turns.copy(),
+            waited=self._waited.copy(),
             joined=self._joined.copy(),
             history=self._history,
             sizes=self._believable_sizes() if self.guard else self._sizes.copy(),
@@ -251,6 +253,7 @@ class SignalStore:
             "last_selected": self._last_selected.copy(),
             "times_selected": self._times_selected.copy(),
             "missed_turns": self._missed_turns.copy(),
+            "waited": self._waited.copy(),
             "joined": self._joined.copy(),
             "progress": np.array([self._fewest, self._next]),
             "sizes": self._sizes.copy(),
@@ -273,7 +276,7 @@ class SignalStore:
         history, which then stays unknown.
         """
         wanted = {"losses", "last_selected", "times_selected", "sizes", "available"}
-        optional = {"missed_turns", "joined", "history", "progress", "updates", "sketch"}
+        optional = {"missed_turns", "waited", "joined", "history", "progress", "updates", "sketch"}
         if not wanted <= set(state) <= wanted | optional:
             raise ValueError(
                 f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, and {sorted(optional)}"
@@ -297,7 +300,8 @@ class SignalStore:
         # From here on nothing can fail.
         self._losses, self._last_selected = checked.losses.copy(), checked.last_selected.copy()
         self._times_selected, self._sizes = checked.times_selected.copy(), checked.sizes.copy()
-        self._missed_turns, self._joined = checked.missed_turns.copy(), checked.joined.copy()
+        self._missed_turns, self._waited = checked.missed_turns.copy(), checked.waited.copy()
+        self._joined = checked.joined.copy()
         self._history = None if checked.history is None else checked.history.copy()
         if self._history is None and not checked.times_selected.any():
             self._history = np.zeros((0, 2), np.int64)

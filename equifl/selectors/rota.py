@@ -98,7 +98,7 @@ def _with_overdue(signals: Signals, sure: Ints, pool: Ints, seats: int) -> tuple
     Raised counts no longer tell who was served, and a client that fits into no balanced group would be left out each
     time. So whoever waited half as long again as most of the pool is sure of a seat; where nobody was away, no one.
     """
-    waited = signals.round - np.maximum(signals.last_selected[pool], signals.joined[pool] - 1)
+    waited = signals.waited[pool]
     overdue = (signals.missed_turns[pool] > 0) & (waited > _OVERDUE * np.median(waited))
     first = pool[overdue][np.argsort(-waited[overdue], kind="stable")][:seats]
     return np.concatenate([sure, first]), pool[~np.isin(pool, first)]
