@@ -1,6 +1,6 @@
-"""The fast path on a CPU: small networks of convolutions, ReLU, max-pooling and linear layers, one client a task.
+"""The compiled engine: small networks of convolutions, ReLU, max-pooling and linear layers on a CPU, a task a client.
 
-A network becomes a plan with tables (`network_plan`); the work by them is in `client_work`.
+A network becomes a plan with tables (`network_plan`); `client_work` has the compiled function that works by them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on 
 
 
 class FastEngine:
-    """What `Engine` does, on a CPU, by the kernels: a client's numbers depend on nobody else's, nor on the cores.
+    """What `Engine` does, by compiled loops: a client's numbers depend on no other client, nor on the cores.
 
     Args:
         model: an architecture of plain layers; `equifl.sim.engines.choose` says whether it is one.
@@ -48,48 +48,49 @@ class FastEngine:
 
     def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
         """See `Engine.train`."""
-        found = torch.empty(weights.shape)
-        options = (sgd.lr, sgd.momentum, sgd.weight_decay)
-        losses, steps = self._each(client.TRAIN, weights, examples, found, options)
-        return Trained(found, losses, steps)
+        trained = torch.empty(weights.shape, dtype=torch.float32)
+        options = float(sgd.lr), float(sgd.momentum), float(sgd.weight_decay)
+        losses, steps = self._each(client.TRAIN, weights, examples, trained, options)
+        return Trained(trained, losses, steps)
 
     def losses(self, weights: Tensor, examples: Ints) -> Tensor:
         """See `Engine.losses`."""
-        return self._each(client.LOSS, weights, examples[:, None], torch.empty(len(weights), 0))[0]
+        nothing = torch.empty(len(weights), 0, dtype=torch.float32)
+        return self._each(client.LOSS, weights, examples[:, None], nothing)[0]
 
     def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
         """See `Engine.gradients`."""
-        found = torch.empty(weights.shape)
-        return self._each(client.GRADIENT, weights, examples[:, None], found)[0], found
+        gradients = torch.empty(weights.shape, dtype=torch.float32)
+        return self._each(client.GRADIENT, weights, examples[:, None], gradients)[0], gradients
 
     def correct(self, weights: Tensor) -> Bools:
         """See `Engine.correct`."""
         x, y = self._test
-        found = np.empty((len(weights), len(y)), np.float32)
+        predicted = np.empty((len(weights), len(y)), np.float32)
 
         def predict(row: int, start: int) -> None:
             part = slice(start, start + TESTED_AT_ONCE)
             examples = np.arange(len(y))[None, part]
-            self._work(client.PREDICT, (x, y), weights[row].numpy(), examples, found[row, part])
+            self._work(client.PREDICT, (x, y), weights[row].numpy(), examples, predicted[row, part])
 
         tasks = itertools.product(range(len(weights)), range(0, len(y), TESTED_AT_ONCE))
         list(self._pool.map(predict, *zip(*tasks, strict=True)))
-        return found == y
+        return predicted == y
 
     def _each(
-        self, job: int, weights: Tensor, examples: Ints, found: Tensor, options: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self, job: int, weights: Tensor, examples: Ints, out: Tensor, options: tuple[float, ...] = (0.0, 0.0, 0.0)
     ) -> tuple[Tensor, Tensor]:
-        """A task a row: losses, and steps taken."""
+        """A task for each row of weights, on the training data: losses, and steps taken."""
 
-        def row(given: Any, mine: Ints, out: Any) -> tuple[float, int]:
-            return self._work(job, self._train, given, mine, out, options)
+        def row(weights: Any, examples: Ints, out: Any) -> tuple[float, int]:
+            return self._work(job, self._train, weights, examples, out, options)
 
-        losses, steps = zip(*self._pool.map(row, weights.numpy(), examples, found.numpy()), strict=True)
+        losses, steps = zip(*self._pool.map(row, weights.numpy(), examples, out.numpy()), strict=True)
         return torch.tensor(losses, dtype=torch.float32), torch.tensor(steps)
 
     def _work(
-        self, job: int, data: Any, weights: Any, examples: Ints, found: Any, options: Any = (0.0, 0.0, 0.0)
+        self, job: int, data: Any, weights: Any, examples: Ints, out: Any, options: tuple[float, ...] = (0.0, 0.0, 0.0)
     ) -> tuple[float, int]:
-        if not hasattr(self._own, "desk"):
-            self._own.desk = self._network.desk()
-        return client.work(job, self._network.layout, self._own.desk, *data, weights, examples, options, found)
+        if not hasattr(self._own, "workspace"):
+            self._own.workspace = self._network.workspace()
+        return client.work(job, self._network.layout, self._own.workspace, *data, weights, examples, out, *options)

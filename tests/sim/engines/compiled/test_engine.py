@@ -1,4 +1,4 @@
-"""The fast engine is the reference, for any network it takes."""
+"""The compiled engine gives the reference's numbers, for any network it takes."""
 
 import copy
 import os
@@ -25,7 +25,7 @@ pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'e
 from llvmlite import binding
 
 from equifl.sim.engines.compiled.engine import FastEngine
-from equifl.sim.engines.compiled.llvm import WIDE
+from equifl.sim.engines.compiled.llvm import AVX512
 
 NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
 
@@ -127,7 +127,7 @@ def test_any_network_and_number_of_examples(network: tuple[Shape, list[nn.Module
     loss, gradient = reference.gradient(values, examples)
     losses, gradients = engine.gradients(values[None], examples[None])
     assert float(losses[0]) == pytest.approx(loss, rel=1e-4, abs=1e-5)
-    # A sure and right answer has a slope of p - 1, of which float32 keeps few digits.
+    # A sure and right answer has a gradient of p - 1, of which float32 keeps few digits.
     assert (gradients[0] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-5
 
 
@@ -158,7 +158,7 @@ def test_what_is_no_number_does_not_get_lost(name: str, number: float) -> None:
 
 def test_the_loops_for_shorter_registers_are_the_reference_too() -> None:
     """A machine with AVX-512 has loops of its own, so that it would not test those of a machine without."""
-    if not WIDE:
+    if not AVX512:
         pytest.skip("without AVX-512 these are the loops of all other tests")
     there = binding.get_host_cpu_features().items()
     features = ",".join(f"{'+' if has and not name.startswith('avx512') else '-'}{name}" for name, has in there)
@@ -175,3 +175,16 @@ def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> No
         array.flags.writeable = False
     engine = FastEngine(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {}), (1, 8, 8)), dataset)
     assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]
+
+
+def test_the_default_type_of_pytorch_changes_nothing() -> None:
+    engine, _, weights = both("mlp")
+    examples = np.arange(70).reshape(7, 10)
+    expected = engine.gradients(weights, examples)[1]
+    torch.set_default_dtype(torch.float64)
+    try:
+        dataset = made_up(NETWORKS["mlp"])
+        found = FastEngine(engine.model, dataset).gradients(weights, examples)[1]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
