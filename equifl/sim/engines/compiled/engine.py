@@ -28,6 +28,8 @@ TESTED_AT_ONCE = 1024  # examples; so that one model's evaluation, too, runs on 
 class FastEngine:
     """What `Engine` does, by compiled loops: a client's numbers depend on no other client, nor on the cores.
 
+    Compiled code checks no index. So what comes from outside is checked here, once a call.
+
     Args:
         model: an architecture of plain layers; `equifl.sim.engines.choose` says whether it is one.
         dataset: clients are positions in it.
@@ -38,6 +40,7 @@ class FastEngine:
     def __init__(self, model: StackedModel, dataset: Dataset) -> None:
         self.model, self.device = model, torch.device("cpu")
         self._network = Network(model.layers, dataset.x_train.shape[1:])
+        self._check_model(dataset)
         self._pool = ThreadPoolExecutor(cores(), initializer=torch.set_flush_denormal, initargs=(True,))
         self._own = threading.local()
         torch.set_num_threads(1)  # PyTorch's own would spin beside ours
@@ -48,6 +51,7 @@ class FastEngine:
 
     def train(self, weights: Tensor, examples: Ints, sgd: Sgd) -> Trained:
         """See `Engine.train`."""
+        self._check(weights, examples, "(models, steps, batch)")
         trained = torch.empty(weights.shape, dtype=torch.float32)
         options = float(sgd.lr), float(sgd.momentum), float(sgd.weight_decay)
         losses, steps = self._each(client.TRAIN, weights, examples, trained, options)
@@ -55,16 +59,19 @@ class FastEngine:
 
     def losses(self, weights: Tensor, examples: Ints) -> Tensor:
         """See `Engine.losses`."""
+        self._check(weights, examples, "(models, examples)")
         nothing = torch.empty(len(weights), 0, dtype=torch.float32)
         return self._each(client.LOSS, weights, examples[:, None], nothing)[0]
 
     def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
         """See `Engine.gradients`."""
+        self._check(weights, examples, "(models, examples)")
         gradients = torch.empty(weights.shape, dtype=torch.float32)
         return self._each(client.GRADIENT, weights, examples[:, None], gradients)[0], gradients
 
     def correct(self, weights: Tensor) -> Bools:
         """See `Engine.correct`."""
+        self._check_weights(weights)
         x, y = self._test
         predicted = np.empty((len(weights), len(y)), np.float32)
 
@@ -94,3 +101,43 @@ class FastEngine:
         if not hasattr(self._own, "workspace"):
             self._own.workspace = self._network.workspace()
         return client.work(job, self._network.layout, self._own.workspace, *data, weights, examples, out, *options)
+
+    def _check_model(self, dataset: Dataset) -> None:
+        """Refuse a model whose weights or outputs are not those of the network laid out for it."""
+        layout = self._network.layout
+        laid_out, outputs = len(layout.weight_positions), int(layout.plan[-1]["outputs"])
+        if laid_out != self.model.parameters:
+            raise ValueError(
+                f"model: it has {self.model.parameters} weights, but its layers need {laid_out} for examples of shape "
+                f"{dataset.x_train.shape[1:]}; give a model that was made for this shape"
+            )
+        highest = int(max(dataset.y_train.max(initial=0), dataset.y_test.max(initial=0)))
+        if highest >= outputs:
+            raise ValueError(
+                f"model: it has {outputs} outputs, but the data has label {highest}; give a model of at least "
+                f"{highest + 1} outputs"
+            )
+
+    def _check(self, weights: Tensor, examples: Ints, axes: str) -> None:
+        """Refuse weights and examples that the compiled code would read beyond."""
+        self._check_weights(weights)
+        dims, count = axes.count(",") + 1, len(self._train[0])
+        if examples.dtype != np.int64 or examples.ndim != dims or len(examples) != len(weights):
+            raise ValueError(
+                f"examples: got {examples.dtype} of shape {examples.shape}, expected int64 of shape {axes} for "
+                f"{len(weights)} models; give a row of positions for each model, -1 for none"
+            )
+        highest = int(examples.max(initial=-1))
+        if highest >= count:
+            raise ValueError(
+                f"examples: position {highest} is out of range, there are {count} training examples; give positions "
+                f"from 0 to {count - 1}, or -1 for none"
+            )
+
+    def _check_weights(self, weights: Tensor) -> None:
+        parameters = self.model.parameters
+        if weights.dtype != torch.float32 or weights.dim() != 2 or weights.shape[1] != parameters:
+            raise ValueError(
+                f"weights: got {weights.dtype} of shape {tuple(weights.shape)}, expected torch.float32 of shape "
+                f"(models, {parameters}); give a row for each model, as nn.utils.parameters_to_vector makes it"
+            )

@@ -1,9 +1,11 @@
-"""The compiled engine gives the reference's numbers, for any network it takes."""
+"""The compiled engine gives the reference's numbers, for any network it takes, and refuses arrays that do not fit."""
 
 import copy
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from equifl.signals import Ints
 from equifl.sim.data import Dataset
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import Sgd
@@ -175,6 +178,63 @@ def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> No
         array.flags.writeable = False
     engine = FastEngine(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {}), (1, 8, 8)), dataset)
     assert engine.correct(weights).tolist() == [reference.correct(row).tolist() for row in weights]
+
+
+CALLS: dict[str, Callable[[FastEngine, torch.Tensor, Ints], Any]] = {
+    "train": lambda engine, weights, examples: engine.train(weights, examples[:, None], Sgd(lr=0.1)),
+    "losses": lambda engine, weights, examples: engine.losses(weights, examples),
+    "gradients": lambda engine, weights, examples: engine.gradients(weights, examples),
+    "correct": lambda engine, weights, examples: engine.correct(weights),
+}
+WRONG_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "too short": lambda weights: weights[:, :-1].contiguous(),
+    "too long": lambda weights: torch.cat([weights, weights[:, :1]], dim=1),
+    "of float64": lambda weights: weights.double(),
+    "one row, not a matrix": lambda weights: weights[0],
+}
+WRONG_EXAMPLES: dict[str, tuple[Callable[[Ints], Any], str]] = {
+    "out of range": (
+        lambda examples: np.where(examples == 5, 90, examples),
+        "position 90 is out of range, .* 90 train",
+    ),
+    "of int32": (lambda examples: examples.astype(np.int32), "got int32 of shape .*, expected int64"),
+    "of fewer models": (lambda examples: examples[:-1], r"got int64 of shape \(6, .* for 7 models"),
+    "without a row a model": (lambda examples: examples.ravel(), "got int64 of shape .*, expected int64 of shape"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("wrong", WRONG_WEIGHTS)
+def test_weights_that_do_not_fit_are_refused(wrong: str, call: str) -> None:
+    """Compiled code would read and write memory that belongs to others."""
+    engine, _, weights = both("mlp")
+    expected = (
+        rf"weights: got torch.float\d\d of shape .*, expected torch.float32 of shape \(models, {weights.shape[1]}\)"
+    )
+    with pytest.raises(ValueError, match=expected):
+        CALLS[call](engine, WRONG_WEIGHTS[wrong](weights), np.arange(70).reshape(7, 10))
+
+
+@pytest.mark.parametrize("call", ["train", "losses", "gradients"])
+@pytest.mark.parametrize("wrong", WRONG_EXAMPLES)
+def test_examples_that_do_not_fit_are_refused(wrong: str, call: str) -> None:
+    engine, _, weights = both("mlp")
+    change, expected = WRONG_EXAMPLES[wrong]
+    with pytest.raises(ValueError, match=f"examples: {expected}"):
+        CALLS[call](engine, weights, change(np.arange(70).reshape(7, 10)))
+
+
+def test_a_model_that_does_not_fit_the_data_is_refused() -> None:
+    shape = NETWORKS["mlp"]
+    with pytest.raises(
+        ValueError, match="model: it has 4 outputs, but the data has label 9; give a model of at least 10"
+    ):
+        FastEngine(StackedModel.of(make_module("mlp", shape, 4, {}), shape), made_up(shape))
+    model = StackedModel.of(make_module("mlp", shape, 10, {}), shape)
+    with pytest.raises(
+        ValueError, match=rf"model: it has 7 weights, but its layers need {model.parameters} for examples"
+    ):
+        FastEngine(replace(model, parameters=7), made_up(shape))
 
 
 def test_the_default_type_of_pytorch_changes_nothing() -> None:
