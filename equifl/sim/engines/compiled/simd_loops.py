@@ -1,249 +1,214 @@
-"""Sixteen samples in every instruction: the loops of the fast engine that matter, in LLVM's own language.
+"""The other loops of the compiled engine in LLVM IR: weight gradients, sums, max-pooling, changes of layout.
 
-Left to itself, with plain loops over the sixteen, LLVM does not keep sums in registers, which is most of the speed
-(`benchmarks/NOTES.md`). So each loop is written here and put into the functions of `kernels` by numba. As
-many sums as there is room for: AVX2 has 16 registers, and AVX-512 has 32 of twice the length.
-
-Every loop takes four arrays, of which the first holds tables of offsets, and a tuple of integers: where to begin in
-the arrays and tables, and how far to go.
+Each works on 16 samples in every instruction. `simd_products` has the loop that takes most of the time.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
+from numba import njit
 
-from equifl.sim.engines.compiled.llvm import FLOAT, INT, INTS, LANES, REGISTER, WIDE, Code, constant, loop
+from equifl.sim.engines.compiled.llvm import AVX512, FLOAT, INT, INTS, REGISTER, LoopWriter, constant, llvm_loop
+from equifl.sim.engines.compiled.memory_layout import SIMD_WIDTH
 
-_SPOTS = {12: (2, 1), 6: (4, 1), 4: (4, 1), 2: (4, 1), 1: (4, 1)}  # for so many rows: at once, then those left over
-
-
-class _Products:
-    """Of some rows of weights with what is at some spots: the sum over terms of w[row, term] * x[spot + term]."""
-
-    def __init__(self, code: Code, rows: int, x: Any) -> None:
-        self.code, self.x, self.w, build = code, x, code.arrays[3], code.builder
-        (
-            self.spots,
-            self.terms,
-            y_at,
-            self.y_spots,
-            y_rows,
-            self.x_at,
-            self.x_spots,
-            self.x_terms,
-            self.w_at,
-            self.w_row,
-            self.w_term,
-            self.bias,
-            fresh,
-            relu,
-            *self.lists,
-        ) = code.numbers
-        self.number = self.spots.type
-        self.fresh = build.trunc(fresh, ir.IntType(1))
-        self.least = build.select(build.trunc(relu, ir.IntType(1)), constant(0.0), constant(-math.inf))
-        self.rows = [self.number(row) for row in range(rows)]
-        self.row_at = [code.plus(y_at, code.table(y_rows, row)) for row in self.rows]
-        self.ahead = [build.mul(self.w_row, self.number(i)) for i in range(3)]
-        self.threes = [
-            code.variable(self.w.type) for _ in self.rows[::3]
-        ]  # a pointer: to three rows, by what is ahead
-
-    def places(self, index: Any) -> list[Any]:
-        """Where the rows of a spot of y begin."""
-        y_spot = self.code.table(self.y_spots, index)
-        return [self.code.plus(y_spot, at) for at in self.row_at]
-
-    def begin(self, spots: int) -> list[list[Any]]:
-        """Variables, spots of rows, that are 0 or biases."""
-        code, build = self.code, self.code.builder
-        sums = [[code.variable() for _ in self.rows] for _ in range(spots)]
-        for total in itertools.chain(*sums):
-            build.store(constant(0.0), total)
-        with build.if_then(self.fresh):
-            for row, totals in zip(self.rows, zip(*sums, strict=True), strict=True):
-                bias = code.same(build.load(build.gep(self.w, [code.plus(self.bias, row)])))
-                for total in totals:
-                    build.store(bias, total)
-        return sums
-
-    def add(self, sums: list[list[Any]], indices: list[Any], shift: Any) -> None:
-        """Add all terms at some spots, with weights from `shift` on."""
-        code, build = self.code, self.code.builder
-        spots = [code.plus(self.x_at, code.table(self.x_spots, index)) for index in indices]
-        for pointer, row in zip(self.threes, self.rows[::3], strict=True):
-            build.store(build.gep(self.w, [code.plus(self.w_at, shift, build.mul(self.w_row, row))]), pointer)
-        with code.loop(self.terms) as term:
-            place = code.table(self.x_terms, term.index)
-            values = [code.load(code.at(self.x, spot, place)) for spot in spots]
-            for three, pointer in enumerate(self.threes):
-                here = code.opaque(build.load(pointer))
-                for ahead, *totals in zip(self.ahead, *(each[3 * three :] for each in sums), strict=False):
-                    weight = code.same(build.load(build.gep(here, [ahead])))
-                    for value, total in zip(values, totals, strict=True):
-                        code.add_product(value, weight, total)
-                build.store(build.gep(here, [self.w_term]), pointer)
+_ROWS, _TERMS = (4, 5) if AVX512 else (2, 6)  # of `correlations`, at most
 
 
-def products(rows: int, *, listed: bool = False) -> Any:
-    """For every spot and each of some rows: y[spot + row] += sum over terms of w[row, term] * x[spot + term].
+class CorrelationOperands(NamedTuple):
+    """Where the numbers of `correlations` are; see `ProductOperands` for what the fields mean."""
 
-    Forward, backward to the input, and backward to the weights of linear layers are all of this form. If `fresh`, y is
-    not added to but begins at a bias; if `relu`, the sum is then rectified. Six rows are 12 of AVX2's registers; with
-    AVX-512, twelve rows for two spots at once, or six for four, are 24 of twice as many.
+    positions: int
+    y: int
+    y_position_table: int
+    y_row_table: int
+    x: int
+    x_position_table: int
+    x_term_table: int
+    w: int
+    w_row_stride: int
 
-    If `listed`, every spot has a list of spots of x, each with a shift of the weights, and the sum is over these too.
+
+def _correlations(rows: int, terms: int) -> Any:
+    """For each of some rows and terms: w[row, term] += sum over positions and samples of y[.., row] * x[.., term].
+
+    A sum has one register, to which a tile's samples are added in parts of that length: two rows and six terms are 12
+    of AVX2's 16, four rows and five terms 20 of AVX-512's 32 (more would fit, but LLVM first loads all that it
+    multiplies).
     """
 
-    def write(code: Code) -> None:
-        build, (_, y, x, _) = code.builder, code.arrays
-        job = _Products(code, rows, x)
-
-        def at_spots(indices: list[Any]) -> None:
-            sums = job.begin(len(indices))
-            if listed:
-                starts, shifts = job.lists
-                start, end = (code.table(starts, code.plus(indices[0], job.number(i))) for i in range(2))
-                with code.loop(build.sub(end, start)) as pair:
-                    index = code.plus(start, pair.index)
-                    job.add(sums, [index], code.table(shifts, index))
-            else:
-                job.add(sums, indices, job.number(0))
-            for index, totals in zip(indices, sums, strict=True):
-                places = [code.at(y, place) for place in job.places(index)]
-                with build.if_then(build.not_(job.fresh)):  # not before: neighbouring spots would wait for each other
-                    for total, place in zip(totals, places, strict=True):
-                        build.store(build.fadd(code.load(place), build.load(total)), total)
-                for total, place in zip(totals, places, strict=True):
-                    code.store(code.at_least(build.load(total), job.least), place)
-
-        done = job.number(0)
-        for many in _SPOTS[rows] if WIDE and not listed else (1,):
-            blocks = build.sdiv(build.sub(job.spots, done), job.number(many))
-            with code.loop(blocks) as block:
-                first = code.plus(done, build.mul(block.index, job.number(many)))
-                at_spots([code.plus(first, job.number(i)) for i in range(many)])
-            done = code.plus(done, build.mul(blocks, job.number(many)))
-
-    return loop(write)
-
-
-def pooled_products(rows: int) -> Any:
-    """The same where every four spots are a window: y = the largest of them, and pick = which it is.
-
-    Here x is in the same array as y.
-    """
-
-    def write(code: Code) -> None:
-        build, (_, y, pick, _) = code.builder, code.arrays
-        job, many = _Products(code, rows, y), 4 if WIDE else 1
-        best = [(code.variable(), code.variable(INTS)) for _ in range(rows)]
-        with code.loop(job.spots) as window:
-            for each in best:
-                code.nothing_yet(*each)
-            with code.loop(job.number(4 // many)) as part:
-                places = [code.plus(build.mul(part.index, job.number(many)), job.number(i)) for i in range(many)]
-                sums = job.begin(many)
-                first = build.mul(window.index, job.number(4))
-                job.add(sums, [code.plus(first, place) for place in places], job.number(0))
-                for place, totals in zip(places, sums, strict=True):
-                    index = code.same(build.trunc(place, INT), INTS)
-                    for total, each in zip(totals, best, strict=True):
-                        code.largest_yet(build.load(total), index, *each)
-            for (value, which), place in zip(best, job.places(window.index), strict=True):
-                code.store(code.at_least(build.load(value), job.least), code.at(y, place))
-                code.store(build.load(which), code.at(pick, place, kind=INTS))
-
-    return loop(write)
-
-
-def correlations(rows: int, terms: int) -> Any:
-    """For each of some rows and terms: w[row, term] += sum over spots and lanes of y[spot + row] * x[spot + term].
-
-    One register a sum, to which all lanes are added: two rows and six terms are 12 of AVX2's 16, four rows and five
-    terms 20 of AVX-512's 32 (and there would be room for more, but LLVM first loads all that it multiplies).
-    """
-
-    def write(code: Code) -> None:
+    def write(code: LoopWriter) -> None:
         build, (_, y, x, w) = code.builder, code.arrays
-        spots, y_at, y_spots, y_rows, x_at, x_spots, x_terms, w_at, w_row = code.numbers
-        row_at = [code.plus(y_at, code.table(y_rows, spots.type(row))) for row in range(rows)]
-        term_at = [code.plus(x_at, code.table(x_terms, spots.type(term))) for term in range(terms)]
+        operands: Any = CorrelationOperands(*code.operands)
+        integer = operands.positions.type
+        row_offsets = [code.add(operands.y, code.table(operands.y_row_table, integer(row))) for row in range(rows)]
+        term_offsets = [
+            code.add(operands.x, code.table(operands.x_term_table, integer(term))) for term in range(terms)
+        ]
         sums = {pair: code.variable(REGISTER) for pair in itertools.product(range(rows), range(terms))}
         for total in sums.values():
             build.store(constant(0.0, REGISTER), total)
-        with code.loop(spots) as spot:
-            x_spot, y_spot = code.table(x_spots, spot.index), code.table(y_spots, spot.index)
-            for part in (spots.type(lane) for lane in range(0, LANES, REGISTER.count)):
-                slopes = [code.load(code.at(y, at, y_spot, part, kind=REGISTER)) for at in row_at]
-                for term, at in enumerate(term_at):
-                    value = code.load(code.at(x, at, x_spot, part, kind=REGISTER))
-                    for row, slope in enumerate(slopes):
-                        code.add_product(slope, value, sums[row, term])
+        with code.loop(operands.positions) as position:
+            x_offset = code.table(operands.x_position_table, position.index)
+            y_offset = code.table(operands.y_position_table, position.index)
+            for part in (integer(sample) for sample in range(0, SIMD_WIDTH, REGISTER.count)):
+                factors = [code.load(code.pointer(y, row, y_offset, part, kind=REGISTER)) for row in row_offsets]
+                for term, offset in enumerate(term_offsets):
+                    value = code.load(code.pointer(x, offset, x_offset, part, kind=REGISTER))
+                    for row, factor in enumerate(factors):
+                        code.fused_multiply_add(factor, value, sums[row, term])
         for (row, term), total in sums.items():
-            place = build.gep(w, [code.plus(w_at, build.mul(w_row, spots.type(row)), spots.type(term))])
-            build.store(build.fadd(build.load(place), code.sum_of_lanes(build.load(total))), place)
+            offset = code.add(operands.w, build.mul(operands.w_row_stride, integer(row)), integer(term))
+            pointer = build.gep(w, [offset])
+            build.store(build.fadd(build.load(pointer), code.sum_of_lanes(build.load(total))), pointer)
 
-    return loop(write)
+    return llvm_loop(write)
 
 
-@loop
-def sums(code: Code) -> None:
-    """For every row: w[row] += sum over spots and lanes of y[spot + row]."""
+def _correlations_of_all_terms(rows: int) -> Any:
+    """A function that does `_correlations` for any number of terms, as many at a time as fit into registers."""
+    many, three, one = (_correlations(rows, terms) for terms in (_TERMS, 3, 1))
+
+    @njit(nogil=True)
+    def all_terms(terms, tables, y, x, w, operands):
+        term = 0
+        while term < terms:
+            from_here = CorrelationOperands(
+                positions=operands.positions,
+                y=operands.y,
+                y_position_table=operands.y_position_table,
+                y_row_table=operands.y_row_table,
+                x=operands.x,
+                x_position_table=operands.x_position_table,
+                x_term_table=operands.x_term_table + term,
+                w=operands.w + term,
+                w_row_stride=operands.w_row_stride,
+            )
+            if terms - term >= _TERMS:
+                many(tables, y, x, w, from_here)
+                term += _TERMS
+            elif terms - term >= 3:
+                three(tables, y, x, w, from_here)
+                term += 3
+            else:
+                one(tables, y, x, w, from_here)
+                term += 1
+
+    return all_terms
+
+
+_of_two_rows, _of_one_row = _correlations_of_all_terms(2), _correlations_of_all_terms(1)
+_of_most_rows = _correlations_of_all_terms(_ROWS) if AVX512 else _of_two_rows
+
+
+@njit(nogil=True)
+def correlations(rows, terms, tables, y, x, w, operands):
+    """Do `_correlations` for the next rows, as many as fit into registers, and all terms; return how many rows."""
+    if rows >= _ROWS:
+        _of_most_rows(terms, tables, y, x, w, operands)
+        return _ROWS
+    if rows >= 2:
+        _of_two_rows(terms, tables, y, x, w, operands)
+        return 2
+    _of_one_row(terms, tables, y, x, w, operands)
+    return 1
+
+
+class RowSumOperands(NamedTuple):
+    """Where the numbers of `row_sums` are; see `ProductOperands` for what the fields mean."""
+
+    rows: int
+    positions: int
+    y: int
+    y_position_table: int
+    y_row_table: int
+    w: int
+
+
+@llvm_loop
+def row_sums(code: LoopWriter) -> None:
+    """For every row: w[row] += sum over positions and samples of y[position, row].
+
+    The arrays are (tables, y, w, w).
+    """
     build, (_, y, w, _) = code.builder, code.arrays
-    rows, spots, y_at, y_spots, y_rows, w_at = code.numbers
+    operands: Any = RowSumOperands(*code.operands)
     total = code.variable()
-    with code.loop(rows) as row:
-        row_at = code.plus(y_at, code.table(y_rows, row.index))
+    with code.loop(operands.rows) as row:
+        row_offset = code.add(operands.y, code.table(operands.y_row_table, row.index))
         build.store(constant(0.0), total)
-        with code.loop(spots) as spot:
-            value = code.load(code.at(y, row_at, code.table(y_spots, spot.index)))
+        with code.loop(operands.positions) as position:
+            value = code.load(code.pointer(y, row_offset, code.table(operands.y_position_table, position.index)))
             build.store(build.fadd(build.load(total), value), total)
-        place = build.gep(w, [code.plus(w_at, row.index)])
-        build.store(build.fadd(build.load(place), code.sum_of_lanes(build.load(total))), place)
+        pointer = build.gep(w, [code.add(operands.w, row.index)])
+        build.store(build.fadd(build.load(pointer), code.sum_of_lanes(build.load(total))), pointer)
 
 
-@loop
-def largest(code: Code) -> None:
-    """For every spot: y = the largest of a window of x, and pick = which it is, the first of equals; then `relu`."""
-    build, (_, y, pick, x) = code.builder, code.arrays
-    spots, size, y_at, y_spots, x_at, x_spots, window, relu = code.numbers
-    least = build.select(build.trunc(relu, ir.IntType(1)), constant(0.0), constant(-math.inf))
+class PoolOperands(NamedTuple):
+    """Where the numbers of a max-pooling are; see `STAGE` for what the fields mean.
+
+    Attributes:
+        relu: of the forward pass: 1 = negative results become 0.
+        disjoint: of the backward pass: 1 = no input is in two windows.
+    """
+
+    positions: int
+    taps: int
+    y: int
+    y_position_table: int
+    x: int
+    x_window_table: int
+    x_tap_table: int
+    relu: int
+    disjoint: int
+
+
+@llvm_loop
+def max_pool(code: LoopWriter) -> None:
+    """For every position: y = the largest of its window of x, argmax = which tap that is, the first of equals.
+
+    The arrays are (tables, y, argmax, x).
+    """
+    build, (_, y, argmax, x) = code.builder, code.arrays
+    operands: Any = PoolOperands(*code.operands)
+    least = build.select(build.trunc(operands.relu, ir.IntType(1)), constant(0.0), constant(-math.inf))
     best, which = code.variable(), code.variable(INTS)
-    with code.loop(spots) as spot:
-        x_spot = code.plus(x_at, code.table(x_spots, spot.index))
-        code.nothing_yet(best, which)
-        with code.loop(size) as place:
-            value = code.load(code.at(x, x_spot, code.table(window, place.index)))
-            index = code.same(build.trunc(place.index, INT), INTS)
-            code.largest_yet(value, index, best, which)
-        at = code.plus(y_at, code.table(y_spots, spot.index))
-        code.store(code.at_least(build.load(best), least), code.at(y, at))
-        code.store(build.load(which), code.at(pick, at, kind=INTS))
+    with code.loop(operands.positions) as position:
+        window = code.add(operands.x, code.table(operands.x_window_table, position.index))
+        code.start_argmax(best, which)
+        with code.loop(operands.taps) as tap:
+            value = code.load(code.pointer(x, window, code.table(operands.x_tap_table, tap.index)))
+            index = code.broadcast(build.trunc(tap.index, INT), INTS)
+            code.update_argmax(value, index, best, which)
+        output = code.add(operands.y, code.table(operands.y_position_table, position.index))
+        code.store(code.at_least(build.load(best), least), code.pointer(y, output))
+        code.store(build.load(which), code.pointer(argmax, output, kind=INTS))
 
 
-@loop
-def to_largest(code: Code) -> None:
-    """Backward: x += y where the window was largest; or x = y or 0, if `apart`: if no place is in two windows."""
-    build, (_, y, pick, x) = code.builder, code.arrays
-    spots, size, y_at, y_spots, x_at, x_spots, window, apart = code.numbers
-    there, apart = code.variable(), build.trunc(apart, ir.IntType(1))
-    with code.loop(spots) as spot:
-        x_spot = code.plus(x_at, code.table(x_spots, spot.index))
-        at = code.plus(y_at, code.table(y_spots, spot.index))
-        slope, which = code.load(code.at(y, at)), code.load(code.at(pick, at, kind=INTS))
-        with code.loop(size) as place:
-            target = code.at(x, x_spot, code.table(window, place.index))
-            index = code.same(build.trunc(place.index, INT), INTS)
-            mine = build.select(build.icmp_signed("==", which, index), slope, constant(0.0))
-            build.store(constant(0.0), there)
-            with build.if_then(build.not_(apart)):
-                build.store(code.load(target), there)
-            code.store(build.fadd(build.load(there), mine), target)
+@llvm_loop
+def max_pool_backward(code: LoopWriter) -> None:
+    """Gradient of a max-pooling: x += y at the tap that was largest; if `disjoint`, x = y there and 0 elsewhere.
+
+    The arrays are (tables, y, argmax, x), where x and y hold gradients.
+    """
+    build, (_, y, argmax, x) = code.builder, code.arrays
+    operands: Any = PoolOperands(*code.operands)
+    before, disjoint = code.variable(), build.trunc(operands.disjoint, ir.IntType(1))
+    with code.loop(operands.positions) as position:
+        window = code.add(operands.x, code.table(operands.x_window_table, position.index))
+        output = code.add(operands.y, code.table(operands.y_position_table, position.index))
+        gradient, which = code.load(code.pointer(y, output)), code.load(code.pointer(argmax, output, kind=INTS))
+        with code.loop(operands.taps) as tap:
+            pointer = code.pointer(x, window, code.table(operands.x_tap_table, tap.index))
+            index = code.broadcast(build.trunc(tap.index, INT), INTS)
+            share = build.select(build.icmp_signed("==", which, index), gradient, constant(0.0))
+            build.store(constant(0.0), before)
+            with build.if_then(build.not_(disjoint)):
+                build.store(code.load(pointer), before)
+            code.store(build.fadd(build.load(before), share), pointer)
 
 
 _EIGHT = ir.VectorType(FLOAT, 8)
@@ -253,40 +218,62 @@ _HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 
 
 def _transposed(build: Any, rows: list[Any]) -> list[Any]:
-    """Eight vectors of eight; in three steps, of each of which a CPU does every part by one instruction."""
+    """Eight vectors of eight, transposed in three steps of shuffles, each of which is one instruction."""
 
-    def mixed(a: int, b: int, kinds: Any) -> list[Any]:
-        return [build.shuffle_vector(rows[a], rows[b], ir.Constant(ir.VectorType(INT, 8), kind)) for kind in kinds]
+    def shuffled(a: int, b: int, masks: Any) -> list[Any]:
+        return [build.shuffle_vector(rows[a], rows[b], ir.Constant(ir.VectorType(INT, 8), mask)) for mask in masks]
 
-    for apart, kinds in ((1, _PAIRS), (2, _FOURS), (4, _HALVES)):
+    for distance, masks in ((1, _PAIRS), (2, _FOURS), (4, _HALVES)):
         new: list[Any] = [None] * 8
-        for a in (i for i in range(8) if not i & apart):
-            new[a], new[a + apart] = mixed(a, a + apart, kinds)
+        for a in (i for i in range(8) if not i & distance):
+            new[a], new[a + distance] = shuffled(a, a + distance, masks)
         rows = new
-    return [rows[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]  # as they have come out
+    return [rows[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]  # the order in which the shuffles leave them
 
 
-def _turning(back: bool) -> Any:
-    """Between rows of x and places of y, eight terms and eight lanes at a time."""
+class InterleaveOperands(NamedTuple):
+    """Where the numbers of `interleave` and `deinterleave` are.
 
-    def write(code: Code) -> None:
+    Attributes:
+        blocks: how many times eight numbers of each sample are moved.
+        row_length: from one row of x to the next.
+        y: where y begins.
+        y_table: where the table begins that says, of each number, where its vector is, from there.
+    """
+
+    blocks: int
+    row_length: int
+    y: int
+    y_table: int
+
+
+def _change_of_layout(*, to_rows: bool) -> Any:
+    """Between rows of x, one a sample, and vectors of y, one a number; eight numbers and eight samples at a time."""
+
+    def write(code: LoopWriter) -> None:
         build, (_, y, x, tile) = code.builder, code.arrays
-        eights, width, y_at, y_rows = code.numbers
-        number = eights.type
-        rows = [build.mul(build.load(build.gep(tile, [number(lane)])), width) for lane in range(LANES)]
-        with code.loop(eights) as eight:
-            first = build.mul(eight.index, number(8))
-            places = [code.plus(y_at, code.table(y_rows, code.plus(first, number(term)))) for term in range(8)]
-            for half in reversed(range(0, LANES, 8)):
-                here = [code.at(y, place, number(half), kind=_EIGHT) for place in places]
-                there = [code.at(x, row, first, kind=_EIGHT) for row in rows[half : half + 8]]
-                source, target = (here, there) if back else (there, here)
-                values = _transposed(build, [code.load(place) for place in source])
-                for place, value in reversed(list(zip(target, values, strict=True))):
-                    code.store(value, place)
+        operands: Any = InterleaveOperands(*code.operands)
+        integer = operands.blocks.type
+        rows = [
+            build.mul(build.load(build.gep(tile, [integer(sample)])), operands.row_length)
+            for sample in range(SIMD_WIDTH)
+        ]
+        with code.loop(operands.blocks) as block:
+            first = build.mul(block.index, integer(8))
+            offsets = [
+                code.add(operands.y, code.table(operands.y_table, code.add(first, integer(i)))) for i in range(8)
+            ]
+            for half in range(0, SIMD_WIDTH, 8):
+                vectors = [code.pointer(y, offset, integer(half), kind=_EIGHT) for offset in offsets]
+                parts = [code.pointer(x, row, first, kind=_EIGHT) for row in rows[half : half + 8]]
+                source, target = (vectors, parts) if to_rows else (parts, vectors)
+                values = _transposed(build, [code.load(pointer) for pointer in source])
+                for pointer, value in zip(target, values, strict=True):
+                    code.store(value, pointer)
 
-    return loop(write)
+    return llvm_loop(write)
 
 
-turned = _turning(back=False)  # for every term, lane by lane: y[term] = x[tile[lane], term]
-turned_back = _turning(back=True)  # x[tile[lane], term] = y[term]; where lanes share a row, the first lane's stays
+# The arrays are (tables, y, x, tile), where tile says which row of x each sample is.
+interleave = _change_of_layout(to_rows=False)  # y[number][sample] = x[tile[sample], number]
+deinterleave = _change_of_layout(to_rows=True)  # x[tile[sample], number] = y[number][sample]

@@ -1,4 +1,4 @@
-"""A step of training as one launch on a GPU: recorded once as a CUDA graph, then played back.
+"""A step of training as one launch on a GPU: recorded once as a CUDA graph, then replayed.
 
 A step of a few models is over before Python has launched its kernels one by one.
 """
@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 State = tuple[Tensor, Tensor, Tensor]  # weights (M, d), velocity (M, d), last loss (M,)
-Step = Callable[[State, Tensor, Tensor], State]  # from positions (M, batch) and who takes the step (M,)
+Step = Callable[[State, Tensor, Tensor], State]  # given positions (M, batch) and which models take the step (M,)
 
 
 class RecordedStep:
-    """A step for stacks of one shape, with memory of its own; made from what the first step is to be taken from."""
+    """A step for stacks of one shape, with memory of its own; recorded with copies of its first arguments."""
 
     def __init__(self, step: Step, state: State, positions: Tensor, active: Tensor) -> None:
         self._state = (state[0].clone(), state[1].clone(), state[2].clone())
         self._positions, self._active = positions.clone(), active.clone()
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # kernels are compiled and workspaces taken, which cannot be recorded
+        warm_up = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        warm_up.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(warm_up):  # compiles kernels and takes workspaces, which cannot be recorded
             for _ in range(2):
                 self._take(step)
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(warm_up)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._take(step)
@@ -35,7 +35,7 @@ class RecordedStep:
             old.copy_(new)
 
     def take(self, state: State, positions: Tensor, active: Tensor) -> State:
-        """All steps (M, steps, batch), one after another."""
+        """The state after all steps (M, steps, batch), one after another."""
         for old, new in zip(self._state, state, strict=True):
             old.copy_(new)
         for step in range(positions.shape[1]):

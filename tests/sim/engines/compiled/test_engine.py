@@ -1,9 +1,11 @@
-"""The fast engine is the reference, for any network it takes."""
+"""The compiled engine gives the reference's numbers, for any network it takes, and refuses arrays that do not fit."""
 
 import copy
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
@@ -26,7 +29,7 @@ from llvmlite import binding
 
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.compiled.engine import CompiledEngine
-from equifl.sim.engines.compiled.llvm import WIDE
+from equifl.sim.engines.compiled.llvm import AVX512
 
 NETWORKS = {name: shape for name, shape in SHAPES.items() if ":" not in name}
 
@@ -128,7 +131,7 @@ def test_any_network_and_number_of_examples(network: tuple[Shape, list[nn.Module
     loss, gradient = reference.gradient(values, examples)
     losses, gradients = engine.gradients(values[None], examples[None])
     assert float(losses[0]) == pytest.approx(loss, rel=1e-4, abs=1e-5)
-    # A sure and right answer has a slope of p - 1, of which float32 keeps few digits.
+    # A sure and right answer has a gradient of p - 1, of which float32 keeps few digits.
     assert (gradients[0] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-5
 
 
@@ -159,7 +162,7 @@ def test_what_is_no_number_does_not_get_lost(name: str, number: float) -> None:
 
 def test_the_loops_for_shorter_registers_are_the_reference_too() -> None:
     """A machine with AVX-512 has loops of its own, so that it would not test those of a machine without."""
-    if not WIDE:
+    if not AVX512:
         pytest.skip("without AVX-512 these are the loops of all other tests")
     there = binding.get_host_cpu_features().items()
     features = ",".join(f"{'+' if has and not name.startswith('avx512') else '-'}{name}" for name, has in there)
@@ -176,3 +179,74 @@ def test_data_that_must_not_be_written_to(monkeypatch: pytest.MonkeyPatch) -> No
         array.flags.writeable = False
     engine = CompiledEngine(Job(StackedModel.of(make_module("mlp", (1, 8, 8), 10, {}), (1, 8, 8)), dataset))
     assert engine.scores(weights).tolist() == [reference.scores(row).tolist() for row in weights]
+
+
+CALLS: dict[str, Callable[[CompiledEngine, torch.Tensor, Ints], Any]] = {
+    "train": lambda engine, weights, examples: engine.train(weights, examples[:, None], LocalTraining(lr=0.1)),
+    "losses": lambda engine, weights, examples: engine.losses(weights, examples),
+    "gradients": lambda engine, weights, examples: engine.gradients(weights, examples),
+    "scores": lambda engine, weights, examples: engine.scores(weights),
+}
+WRONG_WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "too short": lambda weights: weights[:, :-1].contiguous(),
+    "too long": lambda weights: torch.cat([weights, weights[:, :1]], dim=1),
+    "of float64": lambda weights: weights.double(),
+    "one row, not a matrix": lambda weights: weights[0],
+}
+WRONG_EXAMPLES: dict[str, tuple[Callable[[Ints], Any], str]] = {
+    "out of range": (
+        lambda examples: np.where(examples == 5, 90, examples),
+        "position 90 is out of range, .* 90 train",
+    ),
+    "of int32": (lambda examples: examples.astype(np.int32), "got int32 of shape .*, expected int64"),
+    "of fewer models": (lambda examples: examples[:-1], r"got int64 of shape \(6, .* for 7 models"),
+    "without a row a model": (lambda examples: examples.ravel(), "got int64 of shape .*, expected int64 of shape"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("wrong", WRONG_WEIGHTS)
+def test_weights_that_do_not_fit_are_refused(wrong: str, call: str) -> None:
+    """Compiled code would read and write memory that belongs to others."""
+    engine, _, weights = both("mlp")
+    expected = (
+        rf"weights: got torch.float\d\d of shape .*, expected torch.float32 of shape \(models, {weights.shape[1]}\)"
+    )
+    with pytest.raises(ValueError, match=expected):
+        CALLS[call](engine, WRONG_WEIGHTS[wrong](weights), np.arange(70).reshape(7, 10))
+
+
+@pytest.mark.parametrize("call", ["train", "losses", "gradients"])
+@pytest.mark.parametrize("wrong", WRONG_EXAMPLES)
+def test_examples_that_do_not_fit_are_refused(wrong: str, call: str) -> None:
+    engine, _, weights = both("mlp")
+    change, expected = WRONG_EXAMPLES[wrong]
+    with pytest.raises(ValueError, match=f"examples: {expected}"):
+        CALLS[call](engine, weights, change(np.arange(70).reshape(7, 10)))
+
+
+def test_a_model_that_does_not_fit_the_data_is_refused() -> None:
+    shape = NETWORKS["mlp"]
+    with pytest.raises(
+        ValueError, match="model: it has 4 outputs, but the data has label 9; give a model of at least 10"
+    ):
+        CompiledEngine(Job(StackedModel.of(make_module("mlp", shape, 4, {}), shape), made_up(shape)))
+    model = StackedModel.of(make_module("mlp", shape, 10, {}), shape)
+    with pytest.raises(
+        ValueError, match=rf"model: it has 7 weights, but its layers need {model.parameters} for examples"
+    ):
+        CompiledEngine(Job(replace(model, parameters=7), made_up(shape)))
+
+
+def test_the_default_type_of_pytorch_changes_nothing() -> None:
+    engine, _, weights = both("mlp")
+    examples = np.arange(70).reshape(7, 10)
+    expected = engine.gradients(weights, examples)[1]
+    model = StackedModel.of(make_module("mlp", NETWORKS["mlp"], 10, {}), NETWORKS["mlp"])
+    torch.set_default_dtype(torch.float64)
+    try:
+        dataset = made_up(NETWORKS["mlp"])
+        found = CompiledEngine(Job(model, dataset)).gradients(weights, examples)[1]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)

@@ -24,7 +24,7 @@ def _on_device() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize(
-    ("inputs", "outputs", "high", "wide", "kernel", "padding"),
+    ("inputs", "outputs", "height", "width", "kernel", "padding"),
     [
         (1, 6, 10, 10, (5, 5), (0, 0)),  # LeNet's first
         (6, 16, 6, 6, (5, 5), (0, 0)),  # and second
@@ -33,18 +33,18 @@ def _on_device() -> Iterator[None]:
         (2, 1, 4, 4, (1, 1), (0, 0)),
     ],
 )
-def test_the_same_numbers_and_slopes_as_pytorch(
+def test_the_same_numbers_and_gradients_as_pytorch(
     relu: bool,
     inputs: int,
     outputs: int,
-    high: int,
-    wide: int,
+    height: int,
+    width: int,
     kernel: tuple[int, int],
     padding: tuple[int, int],
 ) -> None:
     torch.manual_seed(0)
     models, images = 2, 2
-    x = torch.randn(models, images, inputs, high, wide, requires_grad=True)
+    x = torch.randn(models, images, inputs, height, width, requires_grad=True)
     size = outputs * inputs * kernel[0] * kernel[1]
     row = torch.randn(models, size + outputs + 5, requires_grad=True)  # weights lie within longer rows
     weight, bias = row[:, 2 : 2 + size].view(models, outputs, inputs, *kernel), row[:, 3 + size : 3 + size + outputs]
@@ -52,8 +52,8 @@ def test_the_same_numbers_and_slopes_as_pytorch(
     each = [max_pool2d(conv2d(*one, padding=padding), 2) for one in zip(x, weight, bias, strict=True)]
     expected = torch.stack(each).relu() if relu else torch.stack(each)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    slope = torch.randn_like(expected)
-    for got, wanted in zip(*(torch.autograd.grad(y, [x, row], slope) for y in (found, expected)), strict=True):
+    upstream = torch.randn_like(expected)
+    for got, wanted in zip(*(torch.autograd.grad(y, [x, row], upstream) for y in (found, expected)), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-4)
     with torch.no_grad():
         assert torch.equal(convolve_and_pool(x, weight, bias, padding=padding, relu=relu), found)

@@ -51,9 +51,10 @@ def test_our_kernel_and_patches_agree(shape: tuple[int, ...], monkeypatch: pytes
     examples[2, 20:] = -1
     losses, gradients = engine.gradients(weights, examples)
     monkeypatch.setattr(stacked, "_fusible", lambda *_: False)
-    by_patches, slopes = engine.gradients(weights, examples)
+    by_patches, gradients_by_patches = engine.gradients(weights, examples)
     torch.testing.assert_close(losses, by_patches, rtol=1e-5, atol=1e-6)
-    assert torch.linalg.norm(gradients - slopes) < 1e-5 * torch.linalg.norm(slopes)
+    difference = torch.linalg.norm(gradients - gradients_by_patches)
+    assert difference < 1e-5 * torch.linalg.norm(gradients_by_patches)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_gpu_plays_the_rounds_of_a_cpu(selector: str) -> None:
         assert on_cpu["cohort"] == on_gpu["cohort"]
         assert on_cpu["local_loss"] == pytest.approx(on_gpu["local_loss"], rel=1e-4)
     off = torch.linalg.norm(runs[0].models - runs[1].models.cpu()) / torch.linalg.norm(runs[0].models)
-    assert off < 0.01  # a number that is largest by a rounding error sends its slope elsewhere
+    assert off < 0.01  # a number that is largest by a rounding error sends its gradient elsewhere
 
 
 class Net(nn.Module):
