@@ -63,7 +63,7 @@ def test_numpy_is_enough_for_the_selectors(packages: Path) -> None:
             "a run folder needs filelock, which is not installed; pip install 'equifl[sim]'",
         ),
         (
-            "from equifl.sim.data.datasets import load; load('digits')",
+            "from equifl.sim.data.catalogue import load; load('digits')",
             "the data set digits needs sklearn, which is not installed; pip install 'equifl[sim]'",
         ),
         (

@@ -105,6 +105,7 @@ ELSEWHERE = {
     "test_house.py": "the package as a whole",
     "test_readme.py": "README.md",
     "test_own_selector_page.py": "docs/own-selector.md",
+    "test_design_page.py": "docs/design.md",
     "test_benchmarks.py": "benchmarks/",
     "tools/test_results_page.py": "tools/",
     "cli/test_commands.py": "the commands, by processes of their own",
