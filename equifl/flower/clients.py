@@ -25,7 +25,7 @@ from equifl.flower.replies import (
 )
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import nodes_of
-from equifl.outliers import highest_believable
+from equifl.outliers import outlier_bound
 from equifl.signals import Floats, Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -231,7 +231,7 @@ class Clients:
         if known is not None:
             lengths = _lengths(known)
             lengths[who] = length
-        factor = np.minimum(1.0, highest_believable(lengths) / np.maximum(length, 1e-300))
+        factor = np.minimum(1.0, outlier_bound(lengths) / np.maximum(length, 1e-300))
         return (updates * factor[:, None]).astype(np.float32)
 
     def _by_identity(self, replies: Iterable[Message]) -> list[Message]:
