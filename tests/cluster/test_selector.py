@@ -128,18 +128,18 @@ def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
 @pytest.mark.parametrize("selector", [DivFL(sample=4), Rota()], ids=repr)
 def test_messages_do_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch, selector: Selector) -> None:
     weights: dict[int, list[int]] = {300: [], 3000: []}
-    tell, ask = Population.tell, Population.ask
+    start, ask = Population.start, Population.ask
 
-    def telling(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+    def starting(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         weights[len(self.known)].append(len(pickle.dumps(arguments)))
-        return tell(self, method, *arguments, **options)
+        return start(self, method, *arguments, **options)
 
     def asking(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         answers = ask(self, method, *arguments, **options)
         weights[len(self.known)].append(len(pickle.dumps(answers)))
         return answers
 
-    monkeypatch.setattr(Population, "tell", telling)
+    monkeypatch.setattr(Population, "start", starting)
     monkeypatch.setattr(Population, "ask", asking)
     for n in weights:
         choose(ClusterSelector(selector, shards=2), random_signals(n), 5)
@@ -149,13 +149,13 @@ def test_messages_do_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch, 
 
 
 def killing(kill: Callable[[int], None]) -> Callable[..., list[Any]]:
-    """`Population.tell`, which kills a worker now and then."""
-    tell, calls = Population.tell, iter(range(10**6))
+    """`Population.start`, which kills a worker now and then."""
+    start, calls = Population.start, iter(range(10**6))
 
     def deadly(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         if method == "gains" and next(calls) in (3, 11):
             kill(len(self.parts) - 1)
-        return tell(self, method, *arguments, **options)
+        return start(self, method, *arguments, **options)
 
     return deadly
 
@@ -181,7 +181,7 @@ def test_a_worker_that_dies_changes_nothing(
     signals = random_signals(500, d=16)
     selector = ClusterSelector(SubTrunc(sample=6), shards=2, memory_limit=memory_limit)
     expected = choose(selector, signals, 20)
-    monkeypatch.setattr(Population, "tell", killing(kill))
+    monkeypatch.setattr(Population, "start", killing(kill))
     assert choose(selector, signals, 20).tolist() == expected.tolist()
 
 
@@ -193,7 +193,7 @@ def test_sketches_in_a_file_are_read_there_also_by_a_worker_that_took_over(
     store.observe(heard, losses=np.ones(340), updates=np.random.default_rng(0).normal(size=(340, 8)))
     signals = store.signals(0, available=np.arange(400) >= 50)
     monkeypatch.setattr(ray, "put", None)  # nothing is put into the object store
-    monkeypatch.setattr(Population, "tell", killing(by_ray))
+    monkeypatch.setattr(Population, "start", killing(by_ray))
     chosen = choose(ClusterSelector(DivFL(sample=6), shards=2), signals, 30)
     same_up_to_ties(DivFL(sample=6), signals, choose(DivFL(sample=6), signals, 30), chosen)
 
@@ -234,11 +234,11 @@ def test_rota_plays_what_one_machine_plays() -> None:
 @pytest.mark.parametrize("kill", ["nobody", "by Ray", "from outside"])
 def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, kill: str) -> None:
     """300 seats are three tables: two are planned at a time."""
-    tell, told = Population.tell, []
+    start, told = Population.start, []
 
     def watched(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         told.append(method)
-        calls = tell(self, method, *arguments, **options)
+        calls = start(self, method, *arguments, **options)
         if told.count("call") == 2 and kill == "by Ray":  # it has half a second's work before it
             by_ray(1)
         if told.count("call") == 2 and kill == "from outside":
@@ -250,7 +250,7 @@ def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, ki
     signals = Signals(updates=updates, available=np.arange(4500) % 9 > 0)
     expected = choose(Rota(), signals, 300)
     before = process(1)
-    monkeypatch.setattr(Population, "tell", watched)
+    monkeypatch.setattr(Population, "start", watched)
     assert choose(ClusterSelector(Rota(), shards=2), signals, 300).tolist() == expected.tolist()
     assert told == ["mean", "call", "call", "call", "forget"]
     assert (process(1) == before) == (kill == "nobody")

@@ -180,7 +180,7 @@ def natural_clients(dataset: Dataset, *, drop_incomplete: bool = False) -> Ids:
 
 
 def few_tested(tests: Sequence[Ints]) -> str:
-    """How many clients have too few test examples to tell accuracies apart, in words; "" if none has.
+    """How many clients have too few test examples to distinguish accuracies, in words; "" if none has.
 
     Args:
         tests: how many test examples each client has, for every seed.
