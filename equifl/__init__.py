@@ -1,4 +1,4 @@
-"""equifl: which clients train next in federated learning, so that the model serves everybody evenly."""
+"""equifl: client selection for fair federated learning."""
 
 from equifl.objectives import explain
 from equifl.selectors import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL

@@ -1,4 +1,4 @@
-"""What a run writes, and reading it back: a folder with a configuration, its rounds and the last checkpoint.
+"""The run folder: a configuration, its rounds and the last checkpoint, written and read back.
 
 Longer than 300 lines because writing, locking and reading back must agree on every file of the folder.
 """
@@ -159,7 +159,7 @@ class RunFolder:
             self._checkpoint.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let others write; reading goes on to work."""
+        """Release the lock; reading still works."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
