@@ -72,20 +72,20 @@ class Problem:
 
     def gradients(self, w: Floats) -> Floats:
         """(N, d) the exact gradients of all f_i."""
-        return self._gradients(slope(self.residuals(w)))
+        return self._gradients(derivative(self.residuals(w)))
 
     def noisy(self, w: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, float]:
         """(N, d) stochastic gradients, (N, d) exact ones, and the largest variance of the former."""
-        slopes = slope(self.residuals(w))
-        exact = self._gradients(slopes)
+        derivatives = derivative(self.residuals(w))
+        exact = self._gradients(derivatives)
         clients = np.arange(len(self.x))[:, None]
         drawn = rng.integers(self.x.shape[1], size=(len(self.x), BATCH))
-        noisy = (slopes[clients, drawn][:, None] @ self.x[clients, drawn])[:, 0] / BATCH
-        variances = (np.square(slopes).mean(axis=1) - np.square(exact).sum(axis=1)) / BATCH  # since ||x|| = 1
+        noisy = (derivatives[clients, drawn][:, None] @ self.x[clients, drawn])[:, 0] / BATCH
+        variances = (np.square(derivatives).mean(axis=1) - np.square(exact).sum(axis=1)) / BATCH  # since ||x|| = 1
         return noisy, exact, float(variances.max())
 
-    def _gradients(self, slopes: Floats) -> Floats:
-        return np.asarray((slopes[:, None] @ self.x)[:, 0] / self.x.shape[1])
+    def _gradients(self, derivatives: Floats) -> Floats:
+        return np.asarray((derivatives[:, None] @ self.x)[:, 0] / self.x.shape[1])
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Row:
     separated: float
 
 
-def slope(r: Floats) -> Floats:
+def derivative(r: Floats) -> Floats:
     """rho'(r)."""
     return np.asarray(r * np.exp(-(r**2) / 2))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Okabe and Ito's, told apart by the colour-blind.
+# Okabe and Ito's, distinct for the colour-blind.
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#999999", "#cc79a7")
 WIDTH, TOP, BOTTOM = 300, 40, 260  # of a panel
 

@@ -97,7 +97,7 @@ def operations(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
     return 2 * sum(products), 2 * (3 * sum(products) - products[0])
 
 
-def made_up(shape: tuple[int, ...]) -> Dataset:
+def random_data(shape: tuple[int, ...]) -> Dataset:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((70_000, *shape), dtype=np.float32)
     y = rng.integers(0, 10, len(x))
@@ -106,7 +106,7 @@ def made_up(shape: tuple[int, ...]) -> Dataset:
 
 def measure(name: str) -> list[dict[str, Any]]:
     shape, rows = SHAPES[name], []
-    dataset, module = made_up(shape), Residual() if name == "residual" else lenet(shape, 10)
+    dataset, module = random_data(shape), Residual() if name == "residual" else lenet(shape, 10)
     engine = TorchEngine(Job(StackedModel.of(module, shape), dataset, "cuda"))
     forward, both = operations(module, shape)
     rng = np.random.default_rng(0)
@@ -137,7 +137,7 @@ def one_lane(selector: str) -> float:
     """Seconds of 70 rounds of one run, as in the paper's setting of MNIST, evaluated every ten."""
     shape = ["rounds=70", "clients=100", "per_round=10", "seeds=[0]", "evaluate_every=10", "data={partition='iid'}"]
     config = Config.load(None, [*shape, "train={steps=20, lr=0.005}", f"selectors={{{selector}={{}}}}"])
-    federation = Federation(config, made_up(SHAPES["MNIST"]), device="cuda")
+    federation = Federation(config, random_data(SHAPES["MNIST"]), device="cuda")
     start = time.perf_counter()
     for _ in range(70):
         federation.play()

@@ -3,8 +3,8 @@
     make bench-growth                       # or: python benchmarks/growth.py [--quick] [--only AXIS ...]
 
 From 100 clients, 10 a round, 10 steps of batch 32 and one run, one of these grows at a time: k, the cohort; N, the
-clients; E, the steps; lanes, seeds that run at the same time. Lines: the fast engine and the general one, each with a
-selector that needs no signals, and the fast one with Rota, which needs updates. LeNet on made-up images: 28x28, 600 a
+clients; E, the steps; lanes, the runs at the same time. Lines: the fast engine and the general one, each with a
+selector that needs no signals, and the fast one with Rota, which needs updates. LeNet on random images: 28x28, 600 a
 client; where N grows 8x8, 32 a client, so that 100,000 clients fit into memory, and Rota gets sketches of 256 numbers.
 A point is the median of some rounds after the first. Beside each line the exponent e with which its seconds a round
 grow as x^e over the last four points: 1 is a straight line. `--only` measures some axes again; the others stay as they
@@ -46,7 +46,7 @@ TITLES = {"k": "clients a round, k", "N": "clients, N", "E": "local steps, E", "
 Table = dict[str, dict[str, dict[float, float]]]  # axis, line, x: rounds a second
 
 
-def made_up(axis: str, n: int) -> Dataset:
+def random_data(axis: str, n: int) -> Dataset:
     """Noise: what it costs does not depend on what is in it."""
     shape, examples = ((1, 8, 8), 32) if axis == "N" else ((1, 28, 28), 600)
     rng = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def measure(axes: list[str], quick: bool) -> Iterator[tuple[str, str, int, float
     """Axis, line, x, rounds a second."""
     for axis in axes:
         for value in AXES[axis][:: 3 if quick else 1]:
-            dataset = made_up(axis, value if axis == "N" else 100)
+            dataset = random_data(axis, value if axis == "N" else 100)
             for line in LINES:
                 yield axis, line, value, 1 / seconds_a_round(axis, value, line, dataset)
 

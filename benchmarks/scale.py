@@ -8,7 +8,7 @@ noise) in a memory-mapped file that has just been written; timed is `store.signa
 what a straight line in N through the point at 10,000 gives. The peers get the same sketches in memory, compute
 distances with scikit-learn and maximise exact facility location, as `DivFL()` does; they may take 16 GiB and three
 minutes, and their imports and compilation are not counted. "sketch": one update to 256 numbers. "simulation": seconds
-a round of logistic regression with k = 100 and stale signals, the selection apart. "cluster": the selection alone, on
+a round of logistic regression with k = 100 and stale signals, without selection. "cluster": the selection alone, on
 this machine and then by `ClusterSelector` with 1, 2 and 4 Ray workers on it, started but empty; the most memory of
 each, and all messages as they are pickled. "balance": how near to everybody's mean the cohorts of Rota are. `--only`
 measures the points whose name contains the text, again; the others stay as they are in the file. When all are there,

@@ -60,7 +60,7 @@ def with_workers(selector: Any, signals: Signals, k: int, alone: Ints, workers: 
 @contextmanager
 def weighed() -> Iterator[dict[str, Any]]:
     """What is sent to workers and what comes back, as it is pickled; how often and how long all wait for them."""
-    tell, hear = Population.tell, Population.hear
+    tell, hear = Population.start, Population.wait
     found: dict[str, Any] = dict.fromkeys(("bytes out", "bytes back", "calls", "steps"), 0)
     found |= dict.fromkeys(("telling", "waiting", "weighing"), 0.0)
 
@@ -88,11 +88,11 @@ def weighed() -> Iterator[dict[str, Any]]:
         found["bytes back"] += sum(map(weigh, answers))
         return answers
 
-    Population.tell, Population.hear = telling, hearing  # type: ignore[method-assign]
+    Population.start, Population.wait = telling, hearing  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Population.tell, Population.hear = tell, hear  # type: ignore[method-assign]
+        Population.start, Population.wait = tell, hear  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What one process of `benchmarks/scale.py` measures: one point, told as JSON; what it finds is printed as JSON.
+"""What one process of `benchmarks/scale.py` measures: one point, given as JSON; the result is printed as JSON.
 
 python benchmarks/scale_points.py POINT FILE
 """

@@ -62,15 +62,15 @@ def changed(cohort: Ints, other: Ints) -> float:
 
 def measured(data: str, data_dir: Path | None, seeds: range = SEEDS, rounds: int | None = None) -> dict[str, Any]:
     """All rounds of one data set in a few numbers."""
-    from equifl.sim.loop.federation import Federation  # torch, which who only looks at the tables need not have
+    from equifl.sim.loop.federation import Federation  # needs torch, which the tables alone do not
     from equifl.sim.simulation import load_data
 
     lam = TABLE_1_LAMBDA[data]
     config = configuration(data, [f"subtrunc_{lam}"], seeds)
     federation = Federation(config, load_data(config, data_dir), device="cpu")
     watched = [Watched(lam) for _ in federation.runs]
-    for lane, selector in zip(federation.runs, watched, strict=True):
-        lane.selector = selector
+    for run, selector in zip(federation.runs, watched, strict=True):
+        run.selector = selector
     for _ in range(rounds or config.rounds):
         federation.play()
     seen = [row for selector in watched for row in selector.rounds]

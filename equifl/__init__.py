@@ -1,4 +1,4 @@
-"""equifl: which clients train next in federated learning, so that the model serves everybody evenly."""
+"""equifl: client selection for fair federated learning."""
 
 from typing import TYPE_CHECKING, Any
 

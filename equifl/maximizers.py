@@ -1,4 +1,4 @@
-"""From a set function to k elements: greedy in four ways. Ties always go to the lowest index."""
+"""Four greedy algorithms that choose k elements of a set function. Ties go to the lowest index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AHEAD = 32  # steps for which stochastic greedy draws at a time, so that their 
 
 
 def greedy(function: SetFunction, k: int, *, candidates: Ints | None = None) -> Ints:
-    """At each step the candidate with the largest gain (eq. 16): the readable one, kept as reference.
+    """At each step the candidate with the largest gain (eq. 16): the simple version, kept as reference.
 
     For a monotone function its value is at least 1 - 1/e of the best k elements'. If a function is not
     monotone it still fills up to k, as all of them do but `random_greedy`.
@@ -23,7 +23,7 @@ def greedy(function: SetFunction, k: int, *, candidates: Ints | None = None) -> 
     Args:
         function: what to maximise.
         k: how many to choose; all candidates if there are fewer.
-        candidates: from whom to choose (default: the whole ground set).
+        candidates: elements to choose from (default: the whole ground set).
 
     Returns:
         The chosen elements, in the order of choice.
@@ -74,7 +74,7 @@ def _renew(function: SetFunction, state: object, left: Ints, bounds: Floats, fre
         best = int(np.argmax(bounds))
         if fresh[best]:
             return best
-        # Nobody below the largest fresh gain can win this step any more.
+        # No element below the largest fresh gain can be chosen in this step.
         floor = bounds[fresh].max(initial=-np.inf)
         stale = np.flatnonzero(~fresh & (bounds >= floor) & (bounds > -np.inf))
         if len(stale) > batch:
@@ -127,8 +127,8 @@ def random_greedy(
     """At each step one at random of the k largest gains (Buchbinder, Feldman, Naor, Schwartz 2014).
 
     For a function that is not monotone it has the guarantee that greedy lacks: in expectation at least 1/e of the
-    best value of at most k elements (1 - 1/e if the function is monotone). Of the k, those who would lower the
-    value are replaced by nobody; if nobody is drawn, nobody is added: it may return fewer than k elements.
+    best value of at most k elements (1 - 1/e if the function is monotone). Elements that
+    would lower the value are replaced by empty slots; drawing one adds nothing, so it may return fewer than k.
 
     >>> from equifl.objectives import Modular
     >>> 1 in random_greedy(Modular([1.0, -3.0, 2.0]), 3, rng=np.random.default_rng(0))
@@ -163,7 +163,7 @@ def _sorted(function: SetFunction, candidates: Ints | None) -> Ints:
 
 
 def _gains(function: SetFunction, state: State, candidates: Ints) -> Floats:
-    """The gains, if they are numbers: nothing is larger than nan, so no step could ever be decided."""
+    """The gains; a ValueError if one is nan, since nan has no order."""
     gains = function.gains(state, candidates)
     if np.isnan(gains).any():
         raise ValueError(f"gains: nan for element {candidates[np.isnan(gains)][0]}; allowed: numbers")

@@ -1,4 +1,4 @@
-"""How evenly a model serves its clients, how evenly they take part, what that costs, and how sure one can be."""
+"""How evenly a model serves its clients, how evenly they take part, and the traffic of a round."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def participation(counts: ArrayLike, cohorts: Sequence[ArrayLike]) -> dict[str, 
 
 
 def dissimilarity(values: ArrayLike) -> float:
-    """How far two clients are apart on average: 2 / (N (N - 1)) * sum over i < j of |a_i - a_j|; 0 for one client.
+    """Mean absolute difference between two clients: 2 / (N (N - 1)) * sum over i < j of |a_i - a_j|; 0 for one client.
 
     >>> dissimilarity([1, 7, 4])
     4.0
@@ -186,7 +186,7 @@ def round_bytes(
     training alone:  down = k P;  up = m P + m [losses]; the updates are those that training sends anyway.
     fresh signals:   down = N P;  up = m P + N [losses] + N P [updates]; the cohort keeps the model it was asked with.
     Updates that are sent for the selection alone, as fresh ones are, may be sketches: then s instead of P there.
-    Who needs no signal asks nobody, fresh or not.
+    A selector that needs no signal causes no traffic of its own, fresh or not.
 
     Args:
         clients: N, those who are asked where signals are fresh.

@@ -1,4 +1,4 @@
-"""Set functions over clients: what a cohort is worth, and what one more client would add to it.
+"""Set functions over clients: the value of a cohort, and the gain of one more client.
 
 Everything that can be written with `+`, `-` and `*` here is submodular: only a `Modular` function may be
 subtracted or scaled by a negative number. In floating point too the computed gains never grow as the set
@@ -29,12 +29,12 @@ State: TypeAlias = Any  # each function's own; made by init and update, read by 
 class SetFunction(ABC):
     """A normalised submodular function f of subsets of {0, ..., n-1}: f(empty set) = 0.
 
-    `f(subset)` is the definition. The incremental path says the same faster: `init()` is the state of the
+    `f(subset)` is the definition. The incremental path computes the same faster: `init()` is the state of the
     empty set, `gains(state, candidates)` what each candidate would add, `update(state, e)` the state with e.
 
     Attributes:
         n: size of the ground set.
-        known: (n,) the elements about which the function can say something: the others gain 0.
+        known: (n,) the elements whose signals are known: the others gain 0.
         monotone: whether adding an element can never lower the value.
     """
 
@@ -55,7 +55,7 @@ class SetFunction(ABC):
     def update(self, state: State, element: int) -> State: ...
 
     def foresee(self, steps: Iterable[Ints]) -> None:
-        """Told whose gains will be asked for, step by step; a function may use it to prepare many at once."""
+        """Announce whose gains will be requested, step by step, so that a function may prepare them together."""
         return
 
     def __add__(self, other: SetFunction) -> SetFunction:
@@ -71,11 +71,11 @@ class SetFunction(ABC):
 
 
 class FacilityLocation(SetFunction):
-    """How well a cohort represents everyone (eq. 9 and 10): G(S) = Gbar(empty set) - Gbar(S).
+    """How well a cohort represents all clients (eq. 9 and 10): G(S) = Gbar(empty set) - Gbar(S).
 
     Gbar(S) = sum over clients i of min over j in S of D_ij, the distance between updates. Gbar of the empty set
     is sum_i max_j D_ij, or where the matrix is never made an upper bound of it: any larger constant picks the
-    same clients. Clients never heard from are neither represented nor represent anyone.
+    same clients. Unknown clients neither are represented nor represent others.
 
     The N x N matrix is never needed. It is made (from updates, in float32) once the gains of more than half of
     the clients are asked for, as greedy does at its first step, and if it fits `memory_limit`; otherwise
@@ -99,7 +99,7 @@ class FacilityLocation(SetFunction):
         self.scale: Scale = scale
         self.memory_limit = memory_limit
         self._distances = Distances(signals, memory_limit)
-        self._position = np.cumsum(self.known) - 1  # of a client among those heard from
+        self._position = np.cumsum(self.known) - 1  # of a client among the known ones
         self._farthest = self._distances.farthest()
         self._unit = (scale == "relative" and self._distances.mean()) or 1.0
 
@@ -112,7 +112,7 @@ class FacilityLocation(SetFunction):
         return float(np.sum(self.init() - nearest, dtype=np.float64)) / self._unit
 
     def init(self) -> Floats:
-        """The distance at which each client heard from counts as represented by nobody."""
+        """The distance at which each known client counts as not represented."""
         return self._farthest
 
     def gains(self, state: Floats, candidates: Ints) -> Floats:
@@ -140,9 +140,9 @@ class FacilityLocation(SetFunction):
 
 
 class Modular(SetFunction):
-    """Each client its own worth, whoever else is there: F(S) = sum over i in S of weights_i (eq. 12).
+    """A sum of weights of the members: F(S) = sum over i in S of weights_i (eq. 12).
 
-    A weight of nan stands for a client never heard from and counts as 0.
+    A weight of nan means an unknown client and counts as 0.
 
     >>> F = Modular([1.0, 2.0, float("nan")])
     >>> F([0, 1, 2]), (3 * F)([0]), F.known.tolist()
@@ -153,7 +153,7 @@ class Modular(SetFunction):
         given = numbers("weights", weights, np.float64)
         if given.ndim != 1:
             raise ValueError(f"weights: shape {given.shape} is not allowed; allowed: one weight a client")
-        require_each("weights", given, ~np.isinf(given), "finite, or nan for a client never heard from")
+        require_each("weights", given, ~np.isinf(given), "finite, or nan for an unknown client")
         self.n = len(given)
         self.known = ~np.isnan(given)
         self.weights: Floats = np.where(self.known, given, 0.0)
@@ -178,7 +178,7 @@ class Modular(SetFunction):
 
 
 class Truncated(SetFunction):
-    """Enough is enough (Proposition 1): min(b, F(S)), for a monotone F and b > 0.
+    """A truncated function (Proposition 1): min(b, F(S)), for a monotone F and b > 0.
 
     >>> H = Truncated(Modular([1.0, 2.0]), 2.5)
     >>> H([0]), H([0, 1])
@@ -281,7 +281,7 @@ class Sum(SetFunction):
 
 
 def terms(function: SetFunction) -> tuple[SetFunction, ...]:
-    """What a function is the sum of; itself if it is no sum."""
+    """The terms of a sum; the function itself if it is no sum."""
     return function.parts if isinstance(function, Sum) else (function,)
 
 

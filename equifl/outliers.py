@@ -1,4 +1,4 @@
-"""Numbers that nobody can believe, brought down: a client must not win a seat by what it claims."""
+"""Clip implausible outliers, so that no client is selected because of a false report."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ TIMES = 100.0
 _NORMAL = 1.4826  # makes the median deviation of normal numbers their standard deviation
 
 
-def believable(values: Floats) -> Floats:
-    """Values of 0 or more in which those out of range are lowered to the highest in range; nan stays nan.
+def clip_outliers(values: Floats) -> Floats:
+    """The values, 0 or more, with those above `outlier_bound` lowered to it; nan stays nan.
 
-    >>> believable(np.array([0.5, 0.6, np.nan, 0.0, 0.9, 1e9])).tolist()
+    >>> clip_outliers(np.array([0.5, 0.6, np.nan, 0.0, 0.9, 1e9])).tolist()
     [0.5, 0.6, nan, 0.0, 0.9, 0.9]
     """
-    return np.minimum(values, highest_believable(values))
+    return np.minimum(values, outlier_bound(values))
 
 
-def highest_believable(values: Floats) -> float:
-    """The highest value in range, which is up to median + 20 * spread or 100 * median, whichever is more.
+def outlier_bound(values: Floats) -> float:
+    """The largest value up to max(median + 20 * spread, 100 * median).
 
-    The spread is 1.4826 * median of |x - median|; zeros and nan say nothing about the scale and are left out. Both
-    medians are the lower of the two middle ones, so fewer than half of the clients, all telling the same lie,
-    cannot move the range beyond what the others say; and whoever lies is treated as the honest client with the
-    highest value would be, no better. The range is wide because most of the honest may be served well and a few
-    badly, and these few are whom it is all about.
+    The spread is 1.4826 * median of |x - median|. Zeros and nan are left out, since they carry no information on the
+    scale. Both medians are lower medians, so fewer than half of the clients, all reporting the same false value,
+    cannot move the bound above the honest values; a false report then counts as the largest honest value. The range
+    is wide because a model may serve most honest clients well and a few badly, and these few must stay visible.
     """
-    heard = values[values > 0]
-    if not len(heard):
+    positive = values[values > 0]
+    if not len(positive):
         return 0.0
-    median = _lower_median(heard)
-    spread = _NORMAL * _lower_median(np.abs(heard - median))
-    return float(heard[heard <= max(median + SPREADS * spread, TIMES * median)].max())
+    median = _lower_median(positive)
+    spread = _NORMAL * _lower_median(np.abs(positive - median))
+    return float(positive[positive <= max(median + SPREADS * spread, TIMES * median)].max())
 
 
 def _lower_median(values: Floats) -> float:

@@ -1,4 +1,4 @@
-"""What the server knows about its clients as a round begins: one frozen value."""
+"""Signals: what the server knows about its clients at the start of a round, as one frozen value."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _DEFAULT = cast(Any, None)  # filled in by Signals, so that no field is ever Non
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Signals:
-    """Everything a selector may look at, for clients 0 .. N-1.
+    """Everything a selector may use, for clients 0 .. N-1.
 
-    It is checked here, once, and trusted everywhere else. At least one of `losses`, `updates` and
-    `distances` must be given; the arrays are kept, not copied, and can no longer be written through it.
+    It is checked here, once, and trusted everywhere else. At least one of `losses`, `updates` and `distances` must be
+    given. The arrays are kept as read-only views, not copied. nan means unknown.
 
     Args:
-        losses: (N,) most recent local loss f_i(w), 0 or more; nan = never heard.
-        updates: (N, d) gradient, local update or a sketch of it; a row of nan = never heard.
+        losses: (N,) most recent local loss f_i(w), 0 or more; nan = unknown.
+        updates: (N, d) gradient, local update or a sketch of it; a row of nan = unknown.
         last_selected: (N,) round of the last selection, before `round`; -1 = never (the default).
         times_selected: (N,) how often selected so far (default 0).
-        missed_turns: (N,) turns that count as had where clients take turns, because they passed while a client was
-            away or before it joined (default 0; a `SignalStore` counts them).
+        missed_turns: (N,) turns that passed while a client was absent or before it joined, and that count as had
+            (default 0; a `SignalStore` counts them).
         waited: (N,) rounds in which a client was present and not selected, since its last selection (default 0; a
             `SignalStore` counts them).
         joined: (N,) the round before which a client was first registered; 0 = there from the start (the default).
-        history: (M, 2) every selection so far as (round, client), for selectors that look further back than
-            `last_selected`; None = not kept.
+        history: (M, 2) every selection so far as (round, client), for selectors that need more than
+            `last_selected`; None = unknown.
         sizes: (N,) training examples, above 0 (default 1).
-        available: (N,) who can be asked now (default everyone).
+        available: (N,) who can be selected now (default all clients).
         round: the round to select for, from 0.
-        distances: (N, N) symmetric distances between updates, for a caller who has them; `updates` may
-            then be left out. The row and column of a client never heard from are nan.
+        distances: (N, N) symmetric pairwise distances between updates, for a caller that has them; `updates` may
+            then be left out. The row and column of an unknown client are nan.
 
     >>> signals = Signals(losses=[0.7, 2.3, float("nan")], updates=[[1.0, 0.0], [0.0, 1.0], [float("nan")] * 2])
     >>> signals.n, signals.knows_loss.tolist()
@@ -92,7 +92,9 @@ class Signals:
                 if not shape or shape[0] == 0:
                     raise ValueError(f"{name}: shape {shape} is not allowed; allowed: one entry a client, N >= 1")
                 return int(shape[0])
-        raise ValueError("losses, updates, distances: all missing; at least one of them says who the clients are")
+        raise ValueError(
+            "losses, updates, distances: all missing; expected at least one of them, with one entry a client"
+        )
 
     @property
     def n(self) -> int:
@@ -101,17 +103,17 @@ class Signals:
 
     @property
     def turns(self) -> Ints:
-        """(N,) how far each client is where clients take turns: selections, and missed turns that count as had."""
+        """(N,) turns of each client: its selections plus its missed turns."""
         return self.times_selected + self.missed_turns
 
     @cached_property
     def knows_loss(self) -> Bools:
-        """(N,) whose loss has been heard."""
+        """(N,) whether the loss is known."""
         return ~np.isnan(self.losses)
 
     @cached_property
     def knows_update(self) -> Bools:
-        """(N,) whose update (or distances) has been heard."""
+        """(N,) whether the update (or the distances) is known."""
         if self.distances is not None:
             return ~np.isnan(np.diagonal(self.distances))
         if self.updates is not None:
@@ -120,21 +122,21 @@ class Signals:
 
 
 def check_losses(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -> Floats:
-    """With `ids` given these are news of those clients, and news is never nan."""
+    """The losses as float64, checked; with `ids` they are reports of those clients, in which nan is not allowed."""
     if values is None:
         return np.full(n, np.nan)
     losses = shaped("losses", numbers("losses", values, np.float64), (n,))
     ok = (losses >= 0) & (losses < np.inf)
     if ids is None:
         ok |= np.isnan(losses)
-    allowed = "finite and 0 or more" + (", or nan for a client never heard from" if ids is None else "")
+    allowed = "finite and 0 or more" + (", or nan for an unknown client" if ids is None else "")
     require_each("losses", losses, ok, allowed, ids=ids)
     return losses
 
 
 def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None, dtype: type = np.float32) -> Floats:
-    """With `ids` given these are news of those clients: never nan, and taken in `dtype`."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
+    """The updates, checked; with `ids` they are reports of those clients, without nan and converted to `dtype`."""
+    with np.errstate(over="ignore"):  # values too large become infinite and are rejected below
         updates = numbers("updates", values, None if ids is None else dtype)
     if updates.ndim != 2 or len(updates) != n or updates.shape[1] == 0:
         raise ValueError(f"updates: shape {updates.shape} is not allowed; allowed: ({n}, d) with d >= 1")
@@ -151,9 +153,7 @@ def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None, dtype: 
 
     on_all_cores(work, n, row_bytes)
     most = "" if updates.dtype.itemsize > 2 else f" up to {np.finfo(updates.dtype).max:,.0f}"
-    allowed = f"finite numbers{most}" + (
-        ", or a whole row of nan for a client never heard from" if ids is None else ""
-    )
+    allowed = f"finite numbers{most}" + (", or a whole row of nan for an unknown client" if ids is None else "")
     require_each("updates", sums, ok, allowed, ids=ids)
     return updates
 
@@ -211,7 +211,7 @@ def check_sizes(n: int, values: ArrayLike | None, *, ids: Ints | None = None) ->
 
 
 def check_available(n: int, values: ArrayLike | None) -> Bools:
-    """Booleans and nothing that could be taken for a list of ids."""
+    """Booleans; integers are rejected, since they could be a list of ids."""
     if values is None:
         return np.ones(n, bool)
     available = np.asarray(values)
@@ -221,13 +221,13 @@ def check_available(n: int, values: ArrayLike | None) -> Bools:
 
 
 def check_distances(n: int, values: ArrayLike) -> tuple[Floats, Floats]:
-    """The distances, and each client's largest (nan if never heard from), since every one is looked at here."""
+    """The distances, and the largest of each row (nan if unknown), found in the same pass."""
     distances = shaped("distances", numbers("distances", values), (n, n))
     if distances.dtype == np.float16:  # too narrow to add up in
         distances = distances.astype(np.float32)
     diagonal = np.diagonal(distances)
     known = ~np.isnan(diagonal)
-    require_each("distances", diagonal, ~known | (diagonal == 0), "0 to oneself, or nan if never heard from")
+    require_each("distances", diagonal, ~known | (diagonal == 0), "0 to oneself, or nan if unknown")
     part = distances
     if not known.all():
         if not (np.isnan(distances[~known]).all() and np.isnan(distances[:, ~known]).all()):

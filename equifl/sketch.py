@@ -1,4 +1,4 @@
-"""Short fingerprints of long updates: whoever has the seed makes the same ones, and no matrix is stored."""
+"""CountSketch: short sketches of long updates, determined by a seed; no projection matrix is stored."""
 
 from __future__ import annotations
 

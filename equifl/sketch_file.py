@@ -103,7 +103,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, int], np.dtype[np.ge
 
 
 def _require_same(path: Path, file: BinaryIO, clients: int, sketch: CountSketch, dtype: type) -> None:
-    """Refuse a file of other sketches, saying what is different."""
+    """Raise ValueError for a file of other sketches, with the difference."""
     (rows, length), kind = _header(path, file)
     try:
         seed = json.loads(_beside(path).read_text())["seed"]

@@ -1,4 +1,4 @@
-"""The server's memory between rounds.
+"""SignalStore: the server's memory between rounds.
 
 Longer than 300 lines because it is one class: each of its methods keeps several arrays, the history and the snapshot
 in step.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl._numerics.checks import integer, integers, numbers, require, require_each, shaped
-from equifl.outliers import believable
+from equifl.outliers import clip_outliers
 from equifl.signals import (
     Bools,
     Floats,
@@ -29,32 +29,31 @@ from equifl.signals import (
 from equifl.sketch import CountSketch
 from equifl.sketch_file import grow_sketches, open_sketches
 
-_TURNS = 2  # that a client may have waited, of as many rounds as it takes to select all who are present once
+_TURNS = 2  # a client that waits longer counts as absent; one turn = the rounds it takes to select all clients once
 _UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
 
 
 class SignalStore:
-    """The server's memory between rounds, from which `signals(round)` is made.
+    """The server's memory between rounds: `observe` writes it, `signals(round)` reads it.
 
-    A client that took part is reported with `round=`, which counts as a selection, once a round,
-    even if nothing came back; news without a selection (a probe, a late reply) is reported without it.
-    Everything is checked before anything is changed.
+    Report a selected client with `round=`, even if it sent nothing; that counts as a selection, once a round. Report
+    other news (a probe, a late reply) without it. All arguments are checked before anything is changed.
 
-    It also counts turns, as fair queueing does. Who is away in a round, by what `signals` was told last, counts as
-    having had at least as many turns as those present had at least, less `catch_up`; so does who joins later, and who
-    was not selected for twice as long as a turn takes, because it never answers. So an absence now and then is made up
-    for, and nobody who was away for long holds every seat when they are back.
+    The store also counts turns, as in fair queueing. A client that is absent in a round, by the last `available` given
+    to `signals`, counts as having had at least the fewest turns of the clients present, less `catch_up`. So does a
+    client that joins later, and one that was not selected for two turns because it never replies. A short absence is
+    thus compensated, and a client that returns after a long one is not selected in every round.
 
     Args:
-        clients: how many; `grow` makes room for more.
-        catch_up: turns that a client who was away, or joins, may be behind those who were there, 0 or more.
+        clients: number of clients; `grow` adds more.
+        catch_up: turns that a client that was absent, or joins, may be behind the others, 0 or more.
         sizes: (N,) training examples (default 1).
-        guard: whether losses and sizes out of a believable range are lowered before anyone uses them (`outliers`).
-        sketch: how the updates are sketched, if they are; others are refused by their length, and by their seed where
-            it is said.
-        dtype: in which updates are kept: float32, or float16, which has three digits and ends at 65,504.
-        memory_map: a file to keep the sketches in instead of memory. Its disk space is taken now. One that exists is
-            taken over with what is in it, if it has sketches of the same kind of as many clients.
+        guard: whether to clip implausible outliers in losses and sizes before selectors see them (`equifl.outliers`).
+        sketch: the sketch that updates are made with, if any; sketches of another length, or another stated seed, are
+            rejected.
+        dtype: of the stored updates: float32, or float16, which has three digits and a maximum of 65,504.
+        memory_map: a file to keep the sketches in instead of memory. Its disk space is allocated now. An existing file
+            is reused with its content, if it has the same sketch, dtype and number of clients.
 
     >>> store = SignalStore(3)
     >>> store.observe([0, 2], losses=[0.5, 1.5], updates=[[1.0, 0.0], [0.0, 1.0]], round=0)
@@ -82,10 +81,10 @@ class SignalStore:
         self._last_selected = np.full(n, -1, np.int64)
         self._times_selected = np.zeros(n, np.int64)
         self._missed_turns, self._waited, self._joined = (np.zeros(n, np.int64) for _ in range(3))
-        self._history: Ints | None = np.zeros((0, 2), np.int64)  # None: not known from the beginning
-        self._fewest = 0  # turns of those present, so far
-        self._next = 0  # the round after the last in which somebody was selected
-        self._present: tuple[int, Bools] | None = None  # who was there in the round that is being played
+        self._history: Ints | None = np.zeros((0, 2), np.int64)  # None: incomplete
+        self._fewest = 0  # fewest turns of the clients present, so far
+        self._next = 0  # the round after the last selection
+        self._present: tuple[int, Bools] | None = None  # the round given to `signals` last, and who was available
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
         self.guard = guard
@@ -113,9 +112,9 @@ class SignalStore:
         round: int | None = None,
         sketch: CountSketch | None = None,
     ) -> None:
-        """Remember what was heard of these clients; one row of each array a client, in the order of `ids`.
+        """Store what these clients reported: one row of each array a client, in the order of `ids`.
 
-        `sketch` is the one that `updates` were made with, for senders who say so: it must be the store's.
+        `sketch` is the one that `updates` were made with, if the sender states it; it must equal the store's.
         """
         who = self._ids(ids)
         m = len(who)
@@ -143,7 +142,7 @@ class SignalStore:
             self._count(who[last < now], now)
 
     def _count(self, who: Ints, now: int) -> None:
-        """These were selected in round `now`, in which others may have been away."""
+        """Count a selection of these clients in round `now`, and the turns that absent clients missed."""
         if not len(who):
             return
         self._times_selected[who] += 1
@@ -154,7 +153,7 @@ class SignalStore:
         self._next = max(self._next, now + 1)
         present = self._available
         if self._present is not None and self._present[0] == now:
-            present = np.ones(len(self), bool)  # who joined since
+            present = np.ones(len(self), bool)  # clients that joined since
             present[: len(self._present[1])] = self._present[1]
         self._waited[present] += 1
         self._waited[who] = 0
@@ -167,11 +166,11 @@ class SignalStore:
 
     @property
     def _least_turns(self) -> int:
-        """What a client who was away, or is new, counts as having had."""
+        """Turns that an absent or new client counts as having had."""
         return max(0, self._fewest - self.catch_up)
 
     def grow(self, clients: int) -> None:
-        """Make room for this many clients in all: the new ones, at the end, have never been heard from.
+        """Extend the store to this many clients in all; the new ones, at the end, are unknown.
 
         >>> store = SignalStore(2)
         >>> store.grow(4)
@@ -191,7 +190,7 @@ class SignalStore:
             setattr(self, name, array)
 
     def forget(self, ids: ArrayLike) -> None:
-        """As if these clients had never been heard from or selected: their numbers can be given to others.
+        """Reset these clients to unknown and never selected, so that their ids can be given to others.
 
         >>> store = SignalStore(2)
         >>> store.observe([0, 1], losses=[0.5, 1.5], round=0)
@@ -209,7 +208,7 @@ class SignalStore:
 
     @property
     def _unknown(self) -> dict[str, float]:
-        """What is kept of a client that joins now."""
+        """The initial values of a client that joins now."""
         return _UNKNOWN | {"_missed_turns": self._least_turns, "_waited": 0, "_joined": self._next}
 
     @property
@@ -220,16 +219,16 @@ class SignalStore:
     def signals(
         self, round: int, *, available: ArrayLike | None = None, distances: ArrayLike | None = None
     ) -> Signals:
-        """What is known as round `round` begins; `available` overrides the remembered one for this round.
+        """`Signals` at the start of round `round`; `available` replaces the stored one for this round.
 
-        `distances` are handed on, for a caller who keeps the updates, and so the distances between them, elsewhere.
+        `distances` are passed on, for a caller that keeps the updates and their pairwise distances elsewhere.
         Only the short arrays are copied: `updates` is the store's own memory, read-only, so use
         the value before the next `observe`.
         """
         if available is not None and np.any(available):
             self._present = round, check_available(len(self), available).copy()
         return Signals(
-            losses=believable(self._losses) if self.guard else self._losses.copy(),
+            losses=clip_outliers(self._losses) if self.guard else self._losses.copy(),
             updates=self._updates,
             last_selected=self._last_selected.copy(),
             times_selected=self._times_selected.copy(),
@@ -237,7 +236,7 @@ class SignalStore:
             waited=self._waited.copy(),
             joined=self._joined.copy(),
             history=self._history,
-            sizes=self._believable_sizes() if self.guard else self._sizes.copy(),
+            sizes=self._clipped_sizes() if self.guard else self._sizes.copy(),
             available=self._available.copy() if available is None else check_available(len(self), available),
             round=round,
             distances=distances,  # type: ignore[arg-type]
@@ -246,7 +245,7 @@ class SignalStore:
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """A copy of the whole memory as plain arrays: `np.savez(path, **state)`, or `.tolist()` each for JSON.
 
-        Sketches in a memory map are not among them: they are in their file, where this makes sure that they are.
+        Sketches in a memory map are not included: they stay in their file, which is flushed.
         """
         state: dict[str, NDArray[Any]] = {
             "losses": self._losses.copy(),
@@ -270,10 +269,10 @@ class SignalStore:
         return state
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
-        """Take over what `state_dict` gave, from arrays or lists; refused whole if any part is wrong.
+        """Restore what `state_dict` returned, from arrays or lists; if any part is invalid, nothing changes.
 
-        A state of an older version has no turns: then everybody counts as having been there all the time. Nor has it a
-        history, which then stays unknown.
+        A state of an older version has no turns: all clients then count as always present. Nor has it a history, which
+        then stays unknown.
         """
         wanted = {"losses", "last_selected", "times_selected", "sizes", "available"}
         optional = {"missed_turns", "waited", "joined", "history", "progress", "updates", "sketch"}
@@ -287,7 +286,7 @@ class SignalStore:
         shaped("losses", np.asarray(state["losses"]), (len(self),))
         given: dict[str, Any] = {name: values for name, values in state.items() if name not in ("sketch", "progress")}
         if "updates" in given:
-            with np.errstate(over="ignore"):  # what is too large for the type is seen and refused below
+            with np.errstate(over="ignore"):  # values too large for the type become infinite and are rejected below
                 given["updates"] = numbers("updates", given["updates"]).astype(self._dtype)
         checked = Signals(**given, round=np.iinfo(np.int64).max)
         if checked.updates is not None and self.sketch is not None:
@@ -312,11 +311,11 @@ class SignalStore:
         elif self._updates is not None and checked.updates is not None:
             self._updates[:] = checked.updates
 
-    def _believable_sizes(self) -> Floats:
-        """A size of 1 is what was never heard, and says nothing about the others."""
-        heard = self._sizes != 1.0
+    def _clipped_sizes(self) -> Floats:
+        """The sizes with outliers clipped; a size of 1 is the default, unknown, and does not count."""
+        known = self._sizes != 1.0
         sizes = self._sizes.copy()
-        sizes[heard] = believable(sizes[heard])
+        sizes[known] = clip_outliers(sizes[known])
         return sizes
 
     def _checked_updates(self, updates: ArrayLike, who: Ints, sketch: CountSketch | None) -> Floats:
@@ -347,10 +346,10 @@ class SignalStore:
 
 
 def _longer(array: NDArray[Any], n: int, fill: float) -> NDArray[Any]:
-    """The array with `fill` up to row n. Room is taken for twice as many, so that clients may join one by one."""
+    """The array with `fill` up to row n. Capacity doubles, so that clients may join one by one."""
     room = array if array.base is None else array.base
     if len(room) < n:
         room = np.empty((max(n, 2 * len(array)), *array.shape[1:]), array.dtype)
         room[: len(array)] = array
-    room[len(array) : n] = fill  # nobody sees these rows yet
+    room[len(array) : n] = fill  # rows that no view shows yet
     return room[:n]

@@ -1,4 +1,4 @@
-"""The battery that every selector passes, ours and yours."""
+"""SelectorContract: tests that every selector must pass, including your own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from equifl.signals import Ints, Signals
 
 
 class SelectorContract:
-    """Inherit it, say how to make your selector, and run pytest.
+    """Tests of a selector: inherit it, implement `make`, and run pytest.
 
         class TestMine(SelectorContract):
             def make(self):
                 return MySelector(strength=3)
 
     Attributes:
-        random: whether the choice depends on `rng` when every client has been heard from.
-        unknown_first: whether clients never heard from go before all others, as is the rule. A
-            selector that looks at no signal has no reason to.
-        draws: how many choices frequencies are judged by. Fewer are for a selector that is slow: less is seen.
+        random: whether the choice depends on `rng` when every client is known.
+        unknown_first: whether unknown clients come before all others, as is the rule. A selector that uses no signal
+            has no reason to.
+        draws: choices over which frequencies are measured. Fewer are faster and detect less.
     """
 
     random: ClassVar[bool] = False
@@ -42,12 +42,12 @@ class SelectorContract:
 
     def test_returns_k_distinct_available_ids(self) -> None:
         for seed in range(5):
-            signals = made_up_signals(40, seed=seed, offline=0.3)
+            signals = random_signals(40, seed=seed, offline=0.3)
             for k in (1, 2, 7, int(signals.available.sum())):
                 self.check(self.choose(signals, k, seed), signals, k)
 
     def test_is_deterministic_given_the_generator(self) -> None:
-        signals = made_up_signals(40, strangers=5)
+        signals = random_signals(40, unknown=5)
         first, second = (self.choose(signals, 12, seed=3).tolist() for _ in range(2))
         expect(
             first == second,
@@ -56,8 +56,8 @@ class SelectorContract:
         )
 
     def test_leaves_no_trace(self) -> None:
-        """One selector, used again, chooses as a new one would: it remembers nothing."""
-        first, second = made_up_signals(30, seed=1), made_up_signals(30, seed=2)
+        """A selector that was used before chooses as a new one does: it has no state."""
+        first, second = random_signals(30, seed=1), random_signals(30, seed=2)
         selector = self.make()
         selector.select(first, 5, rng=np.random.default_rng(0))
         again = np.asarray(selector.select(second, 5, rng=np.random.default_rng(0))).tolist()
@@ -69,7 +69,7 @@ class SelectorContract:
         )
 
     def test_varies_with_the_seed_if_it_is_random(self) -> None:
-        signals = made_up_signals(60)
+        signals = random_signals(60)
         choices = {tuple(self.choose(signals, 6, seed).tolist()) for seed in range(10)}
         if self.random:
             expect(
@@ -90,7 +90,7 @@ class SelectorContract:
         The signals have no ties. If the choice is random, how often each client is chosen must not change.
         """
         rule = "select() must not depend on how clients are numbered, but for ties; "
-        signals = made_up_signals(12)
+        signals = random_signals(12)
         order = np.random.default_rng(5).permutation(signals.n)
         renumbered = reorder(signals, order)
         if not self.random:
@@ -110,9 +110,9 @@ class SelectorContract:
             "when the same clients had other numbers",
         )
 
-    def test_strangers_come_first_in_random_order(self) -> None:
-        signals = made_up_signals(30, strangers=10)
-        strangers = np.flatnonzero(~signals.knows_loss)
+    def test_unknown_clients_come_first_in_random_order(self) -> None:
+        signals = random_signals(30, unknown=10)
+        unknown = np.flatnonzero(~signals.knows_loss)
         few = [self.choose(signals, 6, seed) for seed in range(10)]
         many = self.choose(signals, 15, seed=0)
         for chosen in few:
@@ -124,13 +124,13 @@ class SelectorContract:
                 "= True (equifl.selectors.unknown_first does it); "
             )
             for chosen in few:
-                known = chosen[~np.isin(chosen, strangers)].tolist()
+                known = chosen[~np.isin(chosen, unknown)].tolist()
                 expect(not known, f"{rule}got the known clients {known} for k = 6, though 10 were unknown")
             expect(len({tuple(chosen) for chosen in few}) > 1, f"{rule}got {few[0].tolist()} from 10 generators")
-            missed = np.setdiff1d(strangers, many[:10]).tolist()
+            missed = np.setdiff1d(unknown, many[:10]).tolist()
             expect(not missed, f"{rule}the unknown clients {missed} are not among the first 10 of {many.tolist()}")
 
-    def test_nobody_heard_yet(self) -> None:
+    def test_nobody_known_yet(self) -> None:
         signals = Signals(losses=np.full(20, np.nan))
         choices = [self.choose(signals, 5, seed) for seed in range(10)]
         for chosen in choices:
@@ -141,22 +141,22 @@ class SelectorContract:
             f"{choices[0].tolist()}",
         )
 
-    def test_a_silent_stranger_does_not_hold_a_seat(self) -> None:
-        """Asked a hundred times, never heard: others have their turn too."""
-        signals = made_up_signals(30, strangers=1)
+    def test_a_silent_client_is_not_always_selected(self) -> None:
+        """A client that was selected a hundred times and never replied must give way to others."""
+        signals = random_signals(30, unknown=1)
         silent = int(np.flatnonzero(~signals.knows_loss)[0])
         times = signals.times_selected.copy()
         times[silent] = 100
         signals = replace(signals, times_selected=times)
         expect(
             not all(silent in self.choose(signals, 5, seed) for seed in range(20)),
-            "select() must not keep a seat for an unknown client that never answers; got client "
+            "select() must not always select an unknown client that never replies; got client "
             f"{silent}, selected 100 times and still unknown, with each of 20 generators",
         )
         self.check(self.choose(signals, 30, seed=0), signals, 30)
 
     def test_takes_everyone_and_warns_if_k_is_more_than_are_available(self) -> None:
-        signals = made_up_signals(20, offline=0.5)
+        signals = random_signals(20, offline=0.5)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             chosen = sorted(self.choose(signals, 20, seed=0).tolist())
@@ -175,15 +175,15 @@ class SelectorContract:
         )
 
     def test_nobody_available(self) -> None:
-        signals = replace(made_up_signals(5), available=np.zeros(5, bool))
+        signals = replace(random_signals(5), available=np.zeros(5, bool))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             chosen = self.choose(signals, 2, seed=0).tolist()
         expect(not chosen, f"select() must return an empty array if nobody is available; got {chosen}")
 
     def test_one_client(self) -> None:
-        for strangers in (0, 1):
-            signals = made_up_signals(1, strangers=strangers)
+        for unknown in (0, 1):
+            signals = random_signals(1, unknown=unknown)
             chosen = self.choose(signals, 1, seed=0).tolist()
             expect(chosen == [0], f"select() must return [0] if there is one client; got {chosen}")
 
@@ -194,7 +194,7 @@ class SelectorContract:
             self.check(self.choose(signals, k, seed=0), signals, k)
 
     def test_distances_instead_of_updates(self) -> None:
-        signals = made_up_signals(20)
+        signals = random_signals(20)
         assert signals.updates is not None
         distances = np.linalg.norm(signals.updates[:, None] - signals.updates, axis=2)
         given = replace(signals, updates=None, distances=distances)
@@ -203,7 +203,7 @@ class SelectorContract:
     def test_refuses_k_below_one(self) -> None:
         for k in (0, -1, 2.5):
             rule = f"select() must refuse k = {k} with a ValueError that names k; "
-            selector, signals, rng = self.make(), made_up_signals(5), np.random.default_rng(0)
+            selector, signals, rng = self.make(), random_signals(5), np.random.default_rng(0)
             try:
                 chosen = selector.select(signals, k, rng=rng)  # type: ignore[arg-type]
             except Exception as error:
@@ -248,25 +248,25 @@ def expect(condition: bool, sentence: str) -> None:
 
 
 def _situation(signals: Signals, k: int) -> str:
-    """What a selector was asked, in words."""
+    """The arguments of a call of `select`, in words."""
     unknown = signals.n - int((signals.knows_loss & signals.knows_update).sum())
     available = int(signals.available.sum())
     instead = ", with distances instead of updates" if signals.distances is not None else ""
     return f"k = {k} of {signals.n} clients ({available} available, {unknown} unknown{instead})"
 
 
-def made_up_signals(n: int, *, seed: int = 0, strangers: int = 0, offline: float = 0.0, d: int = 6) -> Signals:
-    """Clients in round 9 with random losses, updates and histories; the strangers are drawn among them.
+def random_signals(n: int, *, seed: int = 0, unknown: int = 0, offline: float = 0.0, d: int = 6) -> Signals:
+    """Clients in round 9 with random losses, updates and histories; `unknown` of them, drawn at random, are unknown.
 
-    >>> made_up_signals(4, strangers=1).knows_loss.sum()
+    >>> random_signals(4, unknown=1).knows_loss.sum()
     np.int64(3)
     """
     rng = np.random.default_rng([seed, n])
     losses, updates = rng.exponential(size=n), rng.normal(size=(n, d))
     times = rng.integers(1, 4, size=n)
     last = rng.integers(0, 9, size=n)
-    unheard = rng.permutation(n)[:strangers]
-    losses[unheard], updates[unheard], times[unheard], last[unheard] = np.nan, np.nan, 0, -1
+    silent = rng.permutation(n)[:unknown]
+    losses[silent], updates[silent], times[silent], last[silent] = np.nan, np.nan, 0, -1
     return Signals(
         losses=losses,
         updates=updates,

@@ -1,8 +1,8 @@
-"""Who trains next? Every selector on the same made-up clients, and why it chose them.
+"""Who trains next? Every selector on the same random clients, and why it chose them.
 
     python examples/choose.py [--clients 24] [--per-round 4] [--rounds 12] [--seed 0]
 
-Twenty-four clients of four kinds: one kind is common, one rare, and the rare ones fare worst. Each selector
+Twenty-four clients of four kinds: one kind is common, one rare with the highest losses. Each selector
 plays some rounds with its own memory. Then its last cohort is explained, and the whole history shown: a fair
 selector leaves nobody out.
 """
@@ -31,15 +31,15 @@ SELECTORS: dict[str, Selector] = {
 }
 
 
-def made_up_clients(n: int, rng: np.random.Generator) -> tuple[Ints, SignalStore]:
-    """A kind for each client, and a server that has heard from all but two of them."""
+def random_clients(n: int, rng: np.random.Generator) -> tuple[Ints, SignalStore]:
+    """A kind for each client, and a store that knows all but two of them."""
     bounds = np.cumsum(SHARES)[:-1] * n
     kind = np.searchsorted(bounds, np.arange(n), side="right")
     updates = 3 * np.eye(len(KINDS))[kind] + rng.normal(scale=0.6, size=(n, len(KINDS)))
     losses = 0.4 + 0.5 * kind + rng.exponential(0.2, size=n)
     store = SignalStore(n, sizes=rng.integers(50, 500, size=n))
-    heard = rng.permutation(n)[: max(1, n - 2)]
-    store.observe(heard, losses=losses[heard], updates=updates[heard])
+    known = rng.permutation(n)[: max(1, n - 2)]
+    store.observe(known, losses=losses[known], updates=updates[known])
     return kind, store
 
 
@@ -47,8 +47,8 @@ def train(cohort: Ints, signals: Signals, store: SignalStore, rng: np.random.Gen
     """Pretend that training lowers the losses of those who took part and leaves their updates as they are."""
     known = cohort[signals.knows_update[cohort]]
     store.observe(known, losses=0.9 * signals.losses[known])
-    strangers = cohort[~signals.knows_update[cohort]]
-    store.observe(strangers, losses=np.ones(len(strangers)), updates=rng.normal(size=(len(strangers), len(KINDS))))
+    unknown = cohort[~signals.knows_update[cohort]]
+    store.observe(unknown, losses=np.ones(len(unknown)), updates=rng.normal(size=(len(unknown), len(KINDS))))
     store.observe(cohort, round=signals.round)
 
 
@@ -58,14 +58,14 @@ def reasons(selector: Selector, signals: Signals, cohort: Ints) -> list[str]:
         function = selector.objective(signals)
         table = explain(function, cohort)
         why = [" ".join(f"{gain:+7.2f}" for gain in row) for row in table]
-        return [text if function.known[i] else "never heard from" for text, i in zip(why, cohort, strict=True)]
+        return [text if function.known[i] else "unknown" for text, i in zip(why, cohort, strict=True)]
     times = [f"selected {count} times before" for count in signals.times_selected[cohort]]
     return [f"loss {loss:.2f}, {text}" for loss, text in zip(signals.losses[cohort], times, strict=True)]
 
 
 def show(name: str, selector: Selector, n: int, k: int, rounds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    kind, store = made_up_clients(n, rng)
+    kind, store = random_clients(n, rng)
     for round in range(rounds):
         signals = store.signals(round)
         cohort = selector.select(signals, k, rng=rng)
@@ -88,8 +88,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print("What each client added to each term of the objective when it was chosen:")
-    print("  DivFL  G, how well the cohort represents everyone;  SubTrunc  G and H, the bonus for high losses;")
-    print("  UnionFL  G (and H) and the price of having been selected lately.")
+    print("  DivFL  G, how well the cohort represents all clients;  SubTrunc  G and H, the bonus for high losses;")
+    print("  UnionFL  G (and H) and the penalty for recent selection.")
     for name, selector in SELECTORS.items():
         show(name, selector, options.clients, options.per_round, options.rounds, options.seed)
 

@@ -12,7 +12,7 @@ from equifl.signals import Ints
 
 
 @st.composite
-def some_signals(draw: st.DrawFn, *, least: int = 1, most: int = 9, strangers: bool = True) -> Signals:
+def some_signals(draw: st.DrawFn, *, least: int = 1, most: int = 9, unknown: bool = True) -> Signals:
     """Few clients; half the time on a small grid, so that ties are common."""
     n = draw(st.integers(least, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -20,7 +20,7 @@ def some_signals(draw: st.DrawFn, *, least: int = 1, most: int = 9, strangers: b
     updates = rng.integers(0, 3, (n, 2)).astype(float) if grid else rng.normal(size=(n, 3))
     losses = rng.integers(0, 3, n).astype(float) if grid else rng.exponential(size=n)
     last = rng.integers(-1, 5, n)
-    if strangers and draw(st.booleans()):
+    if unknown and draw(st.booleans()):
         updates[rng.random(n) < 0.3] = np.nan
         losses[rng.random(n) < 0.3] = np.nan
     fields: dict[str, Any] = {"losses": losses, "updates": updates, "last_selected": last, "round": 5}

@@ -1,6 +1,7 @@
 """The house itself: who may import whom, that numpy is enough, how long a file may be, where its tests are."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,3 +126,21 @@ def test_tests_mirror_the_package(path: Path) -> None:
     folder = PACKAGE / where.parent
     found = any(candidate.exists() for candidate in (folder / f"{name}.py", folder / f"_{name}.py", folder / name))
     assert found != (where.as_posix() in ELSEWHERE), f"{where}: there is no module {name} in {folder}; see ELSEWHERE"
+
+
+# Private idiom, and the term to write instead.
+TERMS = {r"\blanes?\b": "run", "stranger": "unknown client", "slope": "gradient", r"\bdesk\b": "workspace"}
+NOT_SEARCHED = ("sim/engines/compiled/", "sim/engines/cuda/")  # SIMD has lanes
+REGRESSION = "paper/claims.py"  # whose claims have slopes in the statistical sense
+
+
+@pytest.mark.parametrize("word", TERMS)
+def test_the_package_uses_the_terms_of_the_field(word: str) -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if not path.relative_to(PACKAGE).as_posix().startswith(NOT_SEARCHED)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(word, line, re.IGNORECASE) and not (word == "slope" and path == PACKAGE / REGRESSION)
+    ]
+    assert not found, f"write {TERMS[word]!r} in {', '.join(found)}"

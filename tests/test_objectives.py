@@ -75,7 +75,7 @@ def test_facility_location_on_hand_worked_numbers() -> None:
     assert G([0, 0, 2]) == G([2, 0])
 
 
-@given(some_signals(strangers=False, least=2), st.data())
+@given(some_signals(unknown=False, least=2), st.data())
 def test_relative_scale_divides_by_the_mean_distance(signals: Signals, data: st.DataObject) -> None:
     assert signals.updates is not None
     chosen = data.draw(subsets(signals.n))
@@ -94,18 +94,18 @@ def test_distances_given_or_from_updates_are_the_same(signals: Signals, data: st
     assert one.known.tolist() == other.known.tolist()
 
 
-def test_strangers_neither_represent_nor_are_represented() -> None:
+def test_unknown_clients_neither_represent_nor_are_represented() -> None:
     nan = float("nan")
-    with_stranger = FacilityLocation(Signals(updates=np.array([[0.0], [nan], [1.0], [10.0]])))
+    with_unknown = FacilityLocation(Signals(updates=np.array([[0.0], [nan], [1.0], [10.0]])))
     without = FacilityLocation(Signals(updates=np.array([[0.0], [1.0], [10.0]])))
-    assert with_stranger.known.tolist() == [True, False, True, True]
-    assert with_stranger([0, 1]) == without([0])
-    gains = with_stranger.gains(with_stranger.init(), np.arange(4))
+    assert with_unknown.known.tolist() == [True, False, True, True]
+    assert with_unknown([0, 1]) == without([0])
+    gains = with_unknown.gains(with_unknown.init(), np.arange(4))
     assert gains.tolist() == [18, 0, 19, 10]
-    assert with_stranger.update(with_stranger.init(), 1).tolist() == with_stranger.init().tolist()
+    assert with_unknown.update(with_unknown.init(), 1).tolist() == with_unknown.init().tolist()
 
 
-def test_nobody_heard_is_a_function_that_knows_nobody() -> None:
+def test_nobody_known_is_a_function_that_knows_nobody() -> None:
     G = FacilityLocation(Signals(losses=np.ones(3)))
     assert not G.known.any()
     assert G([0, 1]) == 0

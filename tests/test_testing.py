@@ -144,27 +144,27 @@ ARRAY = "select() must return a one-dimensional array of integers; got "
         (
             uniform,
             {},
-            "test_strangers_come_first_in_random_order",
+            "test_unknown_clients_come_first_in_random_order",
             "select() must choose unknown clients first, in random order",
         ),
         (
             lambda s, k, rng: np.argsort(s.knows_loss, kind="stable")[:k],
             {},
-            "test_strangers_come_first_in_random_order",
+            "test_unknown_clients_come_first_in_random_order",
             "select() must choose unknown clients first, in random order",
         ),
         (
             lowest_available,
             {},
-            "test_nobody_heard_yet",
+            "test_nobody_known_yet",
             "select() must choose at random while no client is known; got the same choice from 10 generators: "
             "[0, 1, 2, 3, 4]",
         ),
         (
             lambda s, k, rng: np.argsort(s.knows_loss, kind="stable")[:k],
             {},
-            "test_a_silent_stranger_does_not_hold_a_seat",
-            "select() must not keep a seat for an unknown client that never answers; got client ",
+            "test_a_silent_client_is_not_always_selected",
+            "select() must not always select an unknown client that never replies; got client ",
         ),
         (
             lambda s, k, rng: lowest_available(s, k, rng)[1:],

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def second_process() -> subprocess.Popen[bytes] | None:
-    """Started by the first; what pfl is told must be there before it is imported."""
+    """Started by the first; pfl's settings must be there before it is imported."""
     if "PFL_WORKER_RANK" in os.environ:
         return None
     ports = []

@@ -1,1 +1,1 @@
-"""Private numerics: checks of arguments, threads, centring and distances. Nobody imports them from outside."""
+"""Private numerics: checks of arguments, threads, centring and distances. Not for import from outside the package."""

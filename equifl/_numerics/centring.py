@@ -1,4 +1,4 @@
-"""Updates less their mean, in float32, read a part at a time: from memory or from a file that is larger than it."""
+"""Updates minus their mean, in float32, read in parts, so that a file larger than the memory works too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals: a ValueError that names the field, the value and what is allowed."""
+"""Checks of arguments: a ValueError names the field, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def require(field: str, value: object, ok: bool | np.bool_, allowed: str) -> None:
-    """Refuse one value.
+    """Raise ValueError unless one value is `ok`.
 
     >>> require("lam", -1.0, -1.0 >= 0, "0 or more")
     Traceback (most recent call last):
@@ -32,7 +32,7 @@ def require_each(
     *,
     ids: NDArray[Any] | None = None,
 ) -> None:
-    """Refuse one value a client, naming the first clients at fault (`ids` if they are not 0, 1, ...)."""
+    """Raise ValueError unless each client's value is `ok`, naming the first wrong by `ids` (default 0, 1, ...)."""
     if ok.all():
         return
     wrong = np.flatnonzero(~ok)
@@ -92,7 +92,7 @@ def keywords(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def known(what: str, given: Collection[str], names: Collection[str]) -> None:
-    """Refuse a name that is not among `names`, and say which was probably meant.
+    """Raise ValueError for a name that is not among `names`, and say which was probably meant.
 
     >>> known("data set", ["minst"], ["digits", "mnist"])
     Traceback (most recent call last):
@@ -111,7 +111,7 @@ def is_number(value: object) -> bool:
 
 
 def number(field: str, value: object, allowed: str, ok: Callable[[float], bool]) -> None:
-    """Refuse what is not a number, or not one that is allowed.
+    """Raise ValueError unless the value is a number that is allowed.
 
     >>> number("lam", "0.5", "0 or more", lambda lam: lam >= 0)
     Traceback (most recent call last):

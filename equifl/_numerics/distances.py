@@ -17,15 +17,15 @@ _BLOCK_BYTES = 2**25  # rows computed at a time where the matrix is not kept
 _BLOCK_ROWS = 16  # but no fewer than these: every block reads all updates
 _CHUNK_BYTES = 2**24  # updates read and multiplied at a time
 _CHUNK_CLIENTS = 512  # but no fewer clients than these
-_SMALL = 256  # up to here the matrix costs less than wondering whether it pays
+_SMALL = 256  # clients: up to here the matrix is always computed
 _REFERENCES = 1024  # clients from whom the mean distance is measured
 
-# Below this share of |u_i|^2 + |u_j|^2 the Gram formula has lost its digits in float32.
+# Below this share of |u_i|^2 + |u_j|^2 the Gram formula has lost its precision in float32.
 _CANCELLED = np.float32(1e-3)
 
 
 class Distances:
-    """Distances among the clients heard from, numbered 0, 1, ... among themselves.
+    """Pairwise distances of the known clients, numbered 0, 1, ... among themselves.
 
     Those that `signals` brings are used as they are. Else they are computed from the updates: by rows as they
     are asked for, or all at once when more than half of the rows are wanted and the matrix fits `memory_limit`.
@@ -54,7 +54,7 @@ class Distances:
         return self._count
 
     def rows(self, ids: Ints) -> Floats:
-        """(len(ids), count): from these clients to everybody; not to be written to."""
+        """(len(ids), count) distances from these clients to all; read-only."""
         table = self._matrix
         if table is None:
             if not self._keeps(ids):
@@ -65,7 +65,7 @@ class Distances:
         return table.take(ids, axis=0)
 
     def foresee(self, steps: Iterable[Ints]) -> None:
-        """Whose rows will be asked for, step by step: those of many steps at once cost a fraction, and are kept."""
+        """Announce whose rows will be requested, step by step: computed together they cost less, and are kept."""
         if self._matrix is not None:
             return
         room = self._memory_limit // 2 // (4 * self._count)
@@ -124,7 +124,7 @@ class Distances:
 def centred_products(signals: Signals, mean: Floats | None = None) -> Callable[[Ints, Ints], Floats]:
     """The function of ids and others that gives their (len(ids), len(others)) inner products <u_i - mean, u_j - mean>.
 
-    The mean is that of the updates of all clients heard from; a caller who has it already may give it.
+    The mean is that of the updates of all known clients; a caller that has it may pass it.
     """
     known = signals.knows_update
     if signals.distances is not None:
@@ -161,7 +161,7 @@ def centred_products(signals: Signals, mean: Floats | None = None) -> Callable[[
 
 @dataclass(frozen=True)
 class _Rows:
-    """From whom distances are measured: centred and as given, squared lengths, and -1 for one who is no client."""
+    """Updates from which distances are measured: centred, raw, their squared norms, and ids (-1 = none)."""
 
     centred: Floats
     squares: Floats
@@ -192,19 +192,19 @@ class UpdateDistances:
         return len(self._centred)
 
     def rows(self, ids: Ints) -> Floats:
-        """(len(ids), N): from these clients to everybody."""
+        """(len(ids), N) distances from these clients to all."""
         return self._block(ids, 0)
 
     def rows_of(self, updates: Floats) -> Floats:
-        """(len(updates), N): from updates that need not be among these to everybody.
+        """(len(updates), N): distances from updates that need not be among these to all.
 
         >>> UpdateDistances(np.array([[0.0, 0.0], [3.0, 4.0]])).rows_of(np.array([[3.0, 0.0]])).tolist()
         [[3.0, 4.0]]
         """
         centred = self._centred.centre(updates)
         squares = np.einsum("ij,ij->i", centred, centred)
-        nobody = np.full(len(updates), -1)  # one who is among them after all is as close as can be: 0 by difference
-        return self._to_everybody(_Rows(centred, squares, updates, nobody), 0)
+        nobody = np.full(len(updates), -1)  # an update that is among them gets distance 0 by difference
+        return self._to_all(_Rows(centred, squares, updates, nobody), 0)
 
     @property
     def centre(self) -> Floats:
@@ -236,9 +236,9 @@ class UpdateDistances:
     def _block(self, ids: Ints, first: int) -> Floats:
         """From `ids` to the clients `first`, `first` + 1, ..., N - 1."""
         centred = self._centred
-        return self._to_everybody(_Rows(centred.part(ids), self._squares[ids], centred.raw(ids), ids), first)
+        return self._to_all(_Rows(centred.part(ids), self._squares[ids], centred.raw(ids), ids), first)
 
-    def _to_everybody(self, mine: _Rows, first: int) -> Floats:
+    def _to_all(self, mine: _Rows, first: int) -> Floats:
         n, d = self._centred.shape
         width = min(n, max(_CHUNK_CLIENTS, _CHUNK_BYTES // (4 * d)))
         doubled = mine.centred * np.float32(-2)

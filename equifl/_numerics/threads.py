@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 _TILE_BYTES = 2**20
-_WORTH_THREADS = 2**24  # bytes; for less, taking turns at the interpreter's lock costs more than it saves
+_WORTH_THREADS = 2**24  # bytes; for less, contention for the GIL costs more than threads save
 
 
 def on_all_cores(work: Callable[[range], None], rows: int, row_bytes: int) -> None:
-    """Call `work(part)` for parts of `range(rows)`, one a core; at once here if it is not worth more.
+    """Call `work(part)` for parts of `range(rows)`, one a core; in this thread if there is too little work.
 
-    It pays where numpy does the work, which lets go of the interpreter's lock. Never use it around products of
+    It pays where numpy does the work, which releases the GIL. Never use it around products of
     matrices: those have threads of their own, and two pools at once are many times slower than one.
 
     >>> found = []
@@ -44,7 +44,7 @@ def tiles(part: range, row_bytes: int) -> Iterator[slice]:
 def cores() -> int:
     """The cores this process may use: in a container fewer than the machine has, or as OMP_NUM_THREADS says.
 
-    That is the variable by which whoever starts several processes on a machine keeps each to its share.
+    That variable limits each process where several run on one machine.
     """
     share = os.environ.get("OMP_NUM_THREADS", "")
     if share.isdecimal() and int(share):

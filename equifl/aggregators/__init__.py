@@ -1,4 +1,4 @@
-"""From the replies of a cohort to one step of the server: one rule, one file, named in one list."""
+"""Server rules: from the replies of a cohort to one step of the server, one rule a file."""
 
 from collections.abc import Mapping
 from inspect import signature

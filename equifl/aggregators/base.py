@@ -1,4 +1,4 @@
-"""What every server rule is given and gives back. Arrays are numpy's or PyTorch's, and what comes out is alike."""
+"""The Aggregator protocol. Arrays are numpy's or PyTorch's; the results are of the same kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Replies:
 
 @runtime_checkable
 class Aggregator(Protocol):
-    """A server rule: w_(k+1) = w_k - lr * step. It keeps nothing itself: what it remembers is given and returned.
+    """A server rule: w_(k+1) = w_k - lr * step. It has no state: its memory is passed in and returned.
 
     Attributes:
         needs: "losses", if it looks at them: nobody computes or sends them otherwise.
@@ -40,7 +40,7 @@ class Aggregator(Protocol):
     needs: ClassVar[tuple[str, ...]]
 
     def step(self, replies: Replies, memory: Any) -> tuple[Array, Any]:
-        """(d,) what is subtracted from the model, and what to remember; `memory` is None in the first round."""
+        """(d,) the step to subtract from the model, and the new memory; `memory` is None in the first round."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The mean of the updates, weighted by a power of the clients' losses: who fares worse counts for more."""
+"""The mean of the updates, weighted by a power of the clients' losses: a higher loss counts for more."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class ByLoss:
         number("q", self.q, "0 or more", lambda q: 0 <= q < np.inf)
 
     def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
-        """(d,) what is subtracted from the model; nothing is remembered."""
+        """(d,) the step to subtract from the model; no memory."""
         return weighted_mean(replies.updates, replies.losses**self.q), None

@@ -21,5 +21,5 @@ class Mean:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
-        """(d,) what is subtracted from the model; nothing is remembered."""
+        """(d,) the step to subtract from the model; no memory."""
         return weighted_mean(replies.updates, ones(replies.updates)), None

@@ -1,4 +1,4 @@
-"""What the command line shows meanwhile: progress, downloads, notes. Plain lines where there is no terminal."""
+"""Progress, downloads and notes of the command line. Plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Watch(Callback):
             _say(f"round {played}/{self._rounds}{self._left(now, played)}{figures}")
 
     def _left(self, now: float, played: int) -> str:
-        """How long it may still take, as soon as there are rounds to judge by."""
+        """The time left, estimated from the rounds so far."""
         start, first = self._first or (now, played)
         left = self._rounds - played
         return f", {(now - start) / (played - first) * left:.0f} s left" if left and played > first else ""
@@ -113,7 +113,7 @@ class Downloads:
         self._bar.stop()
 
     def progress(self, name: str, done: int, total: int | None) -> None:
-        """So many bytes of a file are there."""
+        """Show how many bytes of a file were received."""
         if name not in self._tasks:
             self._tasks[name] = self._bar.add_task(name, total=total)
         self._bar.update(self._tasks[name], completed=done, total=total)
@@ -123,13 +123,13 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             _say(record.getMessage())
-        except Exception:  # what is said must not stop what is done
+        except Exception:  # a failed message must not stop the experiment
             self.handleError(record)
 
 
 @contextmanager
 def notes(silent: bool) -> Iterator[None]:
-    """Shows what our modules have to say meanwhile, here alone, whatever else somebody's own modules do with it."""
+    """Print the log messages of equifl on standard error, whatever logging a user's modules set up."""
     log, handler = logging.getLogger("equifl"), _Notes()
     level, propagate = log.level, log.propagate
     log.setLevel(logging.WARNING if silent else logging.INFO)

@@ -1,4 +1,4 @@
-"""The same objective with another way of measuring distances in it."""
+"""Replace the facility locations in an objective."""
 
 from __future__ import annotations
 

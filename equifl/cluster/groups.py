@@ -1,4 +1,4 @@
-"""The runs of an experiment in groups, one a worker; and a checkpoint of all as checkpoints of each, and back."""
+"""The runs of an experiment in groups, one a worker; splitting and joining their checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from equifl.experiment.config import Config, make_selector
 from equifl.selectors.base import needs
 from equifl.signals import Ints
 
-_OF_INFORMED = ("updates", "apart", "sketches")  # that the checkpoint has only of runs that look at updates
+_OF_INFORMED = ("updates", "apart", "sketches")  # checkpoint keys with rows only for runs whose selector uses updates
 
 State = Mapping[str, NDArray[Any]]
 
@@ -65,8 +65,8 @@ def runs_of(config: Config) -> list[tuple[str, int]]:
 
 
 def _informed(config: Config) -> list[tuple[str, int]]:
-    looks = {name: "updates" in needs(make_selector(name, options)) for name, options in config.selectors.items()}
-    return [run for run in runs_of(config) if looks[run[0]]]
+    uses = {name: "updates" in needs(make_selector(name, options)) for name, options in config.selectors.items()}
+    return [run for run in runs_of(config) if uses[run[0]]]
 
 
 def _places(config: Config, group: Config) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""All clients, as shards on the workers of a cluster: asking every shard, and adding up what they say."""
+"""All clients, as shards on the workers of a cluster: calls to every shard, and sums of their results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _REFERENCES = 1024  # as for one machine: clients from whom the mean distance is
 
 
 class Population:
-    """The clients heard from, in shards of as many each.
+    """The known clients, in shards of equal size.
 
-    Workers keep what they were sent for as long as it serves, and whatever is missing (because a worker died and a
-    new one took its place) is sent again. So the answers do not depend on who lives.
+    Workers cache what they were sent. What is missing, because a worker died and was replaced, is sent again. So the
+    results do not depend on failures.
 
     Args:
         signals: with updates of at least one client. If these are a memory-mapped file, workers read it, and every
@@ -50,15 +50,15 @@ class Population:
         self.count = len(ids)
 
     def ask(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
-        """What shards `of` (None = all) answer; an argument that is a list has one entry a shard."""
-        return self.hear(self.tell(method, *arguments, of=of))
+        """The results of shards `of` (None = all); an argument that is a list has one entry a shard."""
+        return self.wait(self.start(method, *arguments, of=of))
 
-    def hear(self, calls: list[Any]) -> list[Any]:
-        """The answers, when all are there."""
+    def wait(self, calls: list[Any]) -> list[Any]:
+        """Wait for the results of `start`."""
         return ray.get(calls)
 
-    def tell(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
-        """As `ask`, without waiting: workers do what they are told in that order."""
+    def start(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
+        """As `ask`, without waiting: returns pending calls, which a worker runs in that order."""
         calls = []
         for s in range(len(self.parts)) if of is None else of:
             mine = [argument[s] if isinstance(argument, list) else argument for argument in arguments]
@@ -73,19 +73,19 @@ class Population:
         """As `map`, on the workers: one call each at a time, so that no more is sent ahead than they can work on."""
         calls: list[Any] = []
         for arguments in zip(*columns, strict=True):
-            calls += self.tell("call", function, arguments, of=[len(calls)])
+            calls += self.start("call", function, arguments, of=[len(calls)])
             if len(calls) == len(self.parts):
-                yield from self.hear(calls)
+                yield from self.wait(calls)
                 calls = []
-        yield from self.hear(calls)
+        yield from self.wait(calls)
 
     @cached_property
     def reaches(self) -> list[float]:
-        """How far anybody can be from each shard's centre, by the triangle inequality through the other centres."""
+        """An upper bound of any client's distance from each shard's centre, by the triangle inequality."""
         spheres = self.ask("sphere")
         return [
             max(float(np.linalg.norm(centre - other)) + radius for other, radius in spheres)
-            * (1 + 1e-5)  # more than rounding can take away
+            * (1 + 1e-5)  # more than the rounding error
             for centre, _ in spheres
         ]
 
@@ -95,7 +95,7 @@ class Population:
         return sum(self.ask("total", self.updates[references])) / (len(references) * self.count)
 
     def gains(self, members: Ints, candidates: Ints, announced: bool) -> Floats:
-        """The sums over all shards of what each candidate would save."""
+        """The gain of each candidate, summed over all shards."""
         rows = self.updates[candidates]
         short = Request(members, self.updates[members[-1:]], candidates, rows[:0] if announced else rows)
         replies = self.ask("gains", self.reaches, short)
@@ -145,7 +145,7 @@ class SpreadFacilityLocation(SetFunction):
             soon = np.append(soon, step[self.known[step]])
         self._announced = np.unique(soon)
         if len(soon):
-            self._population.tell("foresee", self._announced, self._population.updates[self._announced])
+            self._population.start("foresee", self._announced, self._population.updates[self._announced])
 
     def update(self, state: Ints, element: int) -> Ints:
         return np.append(state, element) if self.known[element] else state

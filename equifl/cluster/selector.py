@@ -1,4 +1,4 @@
-"""ClusterSelector: what a selector would choose, computed where the updates are."""
+"""ClusterSelector: a selector's choice, computed on the workers that hold the updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from equifl.selectors.base import HasObjective, Rng, Selector, needs, sample_of
 from equifl.selectors.rota import Rota
 from equifl.signals import Ints, Signals
 
-_LEAST = 1024  # clients in a shard, if nobody says how many shards: for fewer, asking costs more than the answer
+_LEAST = 1024  # clients in a shard by default: for fewer, the call costs more than the work
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,25 @@ class ClusterSelector:
     the same unless two candidates tie within about 1e-5 of their gains.
 
     Lazy greedy (`sample=None`): GreeDi in two rounds (Mirzasoleiman, Karbasi, Sarkar, Krause 2013). Every shard
-    chooses k of its clients by lazy greedy, then lazy greedy chooses k among all that were chosen, valued by everyone;
-    if the k of one shard are worth more, it is these. For a monotone objective the second round is within 1 - 1/e of
-    the best k among those chosen. Had the shards too valued by everyone, the cohort would be within
-    max((1 - 1/e) / shards, 1 / k) of the best k of all, whoever is in which shard; as it is, each takes its own
-    clients for a sample of everyone. With one shard it is lazy greedy itself.
+    chooses k of its clients by lazy greedy, then lazy greedy chooses k among all that were chosen, by the objective
+    over all clients; if the k of one shard have a larger value, it returns these. For a monotone objective the second
+    round is within 1 - 1/e of the best k among those chosen. If the shards too used the objective over all clients,
+    the cohort would be within max((1 - 1/e) / shards, 1 / k) of the best k of all, for any partition into shards; but
+    each shard takes its own clients as a sample of all. With one shard it is lazy greedy itself.
 
     Rota: the cohort of one machine with the same seed, unless clients tie within rounding. The shards average the
     updates. A large cohort that is planned in several parts is planned by the workers, one part each at a time, from
     the inner products of its at most 2,048 clients (docs/scale.md says why these are not their own).
 
-    Selectors that look at no updates, and signals that bring `distances`, leave nothing to spread: `selector` then
-    selects here. A worker that dies is started again by Ray, and the choice is the same.
+    If the selector uses no updates, or the signals have `distances`, there is nothing to distribute: `selector` then
+    runs in this process. Ray restarts a worker that dies, and the choice is the same.
 
     Args:
-        selector: whose choice is wanted.
+        selector: the selector to distribute.
         address: of the Ray cluster, "auto" for the one this machine is in; None = start one here, unless
             this process is in one already.
-        shards: into how many parts the clients are cut; None = one for each CPU of the cluster, but none of
-            fewer than 1,024 clients.
+        shards: number of parts of the clients; None = one for each CPU of the cluster, each of at least 1,024
+            clients.
         memory_limit: bytes that each worker may take for distances.
 
     >>> from equifl import DivFL
@@ -70,7 +70,7 @@ class ClusterSelector:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the selector looks at."""
+        """The signals that the selector uses."""
         return needs(self.selector)
 
     def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
@@ -84,7 +84,7 @@ class ClusterSelector:
         try:
             return self._select(population, signals, k, rng)
         finally:
-            population.tell("forget")
+            population.start("forget")
 
     def _select(self, population: Population, signals: Signals, k: int, rng: np.random.Generator) -> Ints:
         if isinstance(self.selector, Rota):
@@ -95,8 +95,8 @@ class ClusterSelector:
         if sample is not None:
             return maximise(function, signals, k, sample=sample, rng=rng)
 
-        def choose(candidates: Ints, seats: int) -> Ints:
-            return self._greedi(function, signals, population, seats) if seats else candidates[:0]
+        def choose(candidates: Ints, places: int) -> Ints:
+            return self._greedi(function, signals, population, places) if places else candidates[:0]
 
         return unknown_first(signals, k, known=function.known, rng=rng, choose=choose)
 
@@ -130,10 +130,10 @@ def _history_of(signals: Signals, first: int, last: int) -> Ints | None:
 
 
 def spread(selector: HasObjective, signals: Signals, population: Population) -> SetFunction:
-    """The selector's objective, with facility location measured by the shards."""
+    """The selector's objective, with facility location computed by the shards."""
 
     def on_shards(location: FacilityLocation) -> SetFunction:
         return SpreadFacilityLocation(population, location.scale)
 
-    # Without updates it costs nothing here; all that is wanted of it is how it is made up.
+    # Without updates building it costs nothing; only the structure of the expression is used.
     return with_locations(selector.objective(replace(signals, updates=None)), on_shards)

@@ -22,7 +22,7 @@ def connect(address: str | None) -> None:
     """
     if ray.is_initialized():
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told of a cluster that we start
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics from a cluster that we start
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     with warnings.catch_warnings(), nullcontext() if address else _loopback():
         warnings.simplefilter("ignore")  # Ray's, about its own next versions
@@ -31,7 +31,7 @@ def connect(address: str | None) -> None:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Let Ray be told 127.0.0.1, which it else takes for a mistake: it would open its ports to the whole network.
+    """Make Ray accept 127.0.0.1, which it would replace by a public address, opening its ports to the network.
 
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the same, but is read when Ray is imported, and forbids other clusters.
     """
@@ -39,9 +39,9 @@ def _loopback() -> Iterator[None]:
         from ray._private import ray_constants
 
         before = ray_constants.ENABLE_RAY_CLUSTER
-    except (ImportError, AttributeError):  # rather none than one that is open
+    except (ImportError, AttributeError):  # better no cluster than one with open ports
         raise RuntimeError(
-            f"Ray {ray.__version__} cannot be kept to this machine; start a cluster yourself and name its address"
+            f"Ray {ray.__version__} cannot be restricted to 127.0.0.1; start a cluster yourself and give its address"
         ) from None
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
@@ -51,18 +51,18 @@ def _loopback() -> Iterator[None]:
 
 
 def resource(kind: str) -> int:
-    """How many of a kind ("CPU", "GPU") the cluster has."""
+    """The number of CPUs ("CPU") or GPUs ("GPU") in the cluster."""
     return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
 
 
 def worker(index: int) -> Any:
     """Worker `index` of this process: the same one at every call, since starting one takes longer than a selection."""
     here = ray.get_runtime_context()
-    return _worker(here.get_node_id() + here.get_job_id(), index)  # jobs are numbered anew in every cluster
+    return _worker(here.get_node_id() + here.get_job_id(), index)  # job ids repeat between clusters
 
 
 @cache
 def _worker(connection: str, index: int) -> Any:
-    """Ray starts a worker that died again, and gives it the calls that it has not answered."""
+    """A worker that Ray restarts if it dies, with its unanswered calls repeated."""
     forever: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
     return ray.remote(Shard).options(**forever).remote(ray.get)

@@ -1,4 +1,4 @@
-"""One part of the clients, held by one worker: what they would gain from others, measured where their updates are."""
+"""One part of the clients, held by one worker: sums of gains over the clients of that part."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Request:
-    """Whose gains are wanted beside whom. What a worker has already need not be sent, and is sent if it asks.
+    """A request for gains. Rows that a worker has cached are not sent, unless it replies that they are missing.
 
     Attributes:
         members: ids of the cohort so far.
         member_rows: updates of the last of them, or of all.
-        candidates: ids of those whose gains are wanted.
+        candidates: ids of the clients whose gains are computed.
         candidate_rows: their updates, or none if they were announced.
     """
 
@@ -68,7 +68,7 @@ class Request:
 
 
 class Shard:
-    """A worker's state. Everything in it can be made again from a `Part` and a whole `Request`.
+    """A worker's state, which can be rebuilt from a `Part` and a whole `Request`.
 
     >>> part = Part("a", 0, 3, None, [np.array([[0.0], [1.0], [10.0]])], 2**20)
     >>> shard = Shard(fetch=lambda stored: stored)
@@ -82,9 +82,9 @@ class Shard:
         self._key = ""
 
     def mean(self, part: Part) -> tuple[Floats, int]:
-        """The mean update, and of how many clients."""
+        """The mean update, and the number of clients."""
         self._load(part)
-        mean, _ = mean_and_reach(self._updates, self._heard)
+        mean, _ = mean_and_reach(self._updates, self._known)
         return mean, len(self._ids)
 
     def sphere(self, part: Part) -> tuple[Floats, float]:
@@ -98,15 +98,15 @@ class Shard:
         return float(sum(block.sum(dtype=np.float64) for block in self._blocks(rows)))
 
     def foresee(self, part: Part, ids: Ints, rows: Floats) -> None:
-        """Measure now what will be asked for: many at once cost a fraction."""
+        """Compute in advance the distances of later requests: together they cost a fraction."""
         self._load(part)
         self._table_ids, self._table = ids[:0], np.zeros((0, 0), np.float32)  # before more memory is taken
         self._table_ids, self._table = ids, self._distances.rows_of(rows)
 
     def gains(self, part: Part, reach: float, request: Request) -> Floats | None:
-        """For each candidate j the sum over clients i here of max(0, nearest_i - D_ij); None = send all of it.
+        """For each candidate j the sum over clients i here of max(0, nearest_i - D_ij); None = rows are missing.
 
-        `reach` is at least the distance of anybody from the mean of the clients here.
+        `reach` is an upper bound of any client's distance from the mean of the clients here.
         """
         self._load(part)
         announced = len(request.candidate_rows) < len(request.candidates)
@@ -123,13 +123,13 @@ class Shard:
         return gains
 
     def value(self, part: Part, reach: float, members: Ints, rows: Floats) -> float:
-        """The sum over clients here of how much nearer they are to these members than to nobody."""
+        """The sum over clients here of the distance saved by these members, compared with an empty cohort."""
         self._load(part)
         self._catch_up(Request(members, rows, members[:0], rows[:0]), reach)
         return float(np.sum(self._nobody(reach) - self._nearest, dtype=np.float64))
 
     def pick(self, part: Part, selector: HasObjective, fields: dict[str, Any], k: int, everyone: int) -> Ints:
-        """Round one of GreeDi: k of the clients here by lazy greedy, with these standing for `everyone`."""
+        """Round one of GreeDi: k of the clients here by lazy greedy, which represent `everyone`."""
         self._load(part)
         signals = Signals(updates=self._updates, **fields)
         share = everyone / len(self._ids)
@@ -142,15 +142,15 @@ class Shard:
         return lazy_greedy(function, k, candidates=candidates) + part.first
 
     def call(self, part: Part, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Work that needs nothing of what is here."""
+        """Call a function that needs none of the shard's state."""
         return function(*arguments)
 
     def process(self) -> int:
-        """The worker's process, for whoever looks after it."""
+        """The worker's process id."""
         return os.getpid()
 
     def forget(self, part: Part) -> None:
-        """A selection is over: let go of its memory, here and in the object store."""
+        """Free the memory of a finished selection, here and in the object store."""
         if self._key == part.key:
             del self._updates, self._table
             self.__dict__.pop("_distances", None)
@@ -161,7 +161,7 @@ class Shard:
             return
         self._updates = part.load(self._fetch)
         self._ids = np.flatnonzero(~np.isnan(self._updates[:, 0]))
-        self._heard = None if len(self._ids) == len(self._updates) else self._ids
+        self._known = None if len(self._ids) == len(self._updates) else self._ids
         self._copy_limit = part.memory_limit // 2
         self.__dict__.pop("_distances", None)
         self._members: list[int] | None = None
@@ -170,11 +170,11 @@ class Shard:
 
     @cached_property
     def _distances(self) -> UpdateDistances:
-        """Made when first asked for: a mean needs none."""
-        return UpdateDistances(self._updates, self._heard, copy_limit=self._copy_limit)
+        """Built when first used: `mean` does not need it."""
+        return UpdateDistances(self._updates, self._known, copy_limit=self._copy_limit)
 
     def _catch_up(self, request: Request, reach: float) -> bool:
-        """Take in the members that are new here; False if more must be sent for it."""
+        """Update the nearest distances with new members; False if rows are missing for that."""
         members = request.members.tolist()
         new = len(members) - len(request.member_rows)
         if self._members == members:
@@ -189,7 +189,7 @@ class Shard:
         return True
 
     def _nobody(self, reach: float) -> Floats:
-        """The distance at which each client here counts as represented by nobody: none is farther."""
+        """The distance at which each client here counts as not represented: no client is farther."""
         return self._distances.radii() + np.float32(reach)
 
     def _to(self, member: int, row: Floats) -> Floats:
@@ -203,7 +203,7 @@ class Shard:
         return (self._distances.rows_of(rows[start : start + step]) for start in range(0, len(rows), step))
 
     def _saved(self, distances: Floats) -> Floats:
-        """As `FacilityLocation.gains`, but added up in float64: how clients are cut into shards hardly matters."""
+        """As `FacilityLocation.gains`, but summed in float64, so that the partition into shards hardly matters."""
         nearer = np.minimum(self._nearest, distances)
         np.subtract(self._nearest, nearer, out=nearer)
         return nearer.sum(axis=1, dtype=np.float64)

@@ -22,23 +22,23 @@ from equifl.sim.loop.federation import Federation
 from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
-_DEATHS = 5  # of one worker after another, without a round played, until it is taken for the experiment's own fault
+_DEATHS = 5  # of one worker after another, without a finished round, before the experiment is considered the cause
 
 
 class Worker:
     """A worker's runs: a `Federation` of its own."""
 
     def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
-        """Make it; what it is made with, and what is worth saying of that."""
+        """Build the federation; returns the versions and machine for the record, and a note on the engine."""
         self._federation = Federation(config, dataset, device=device, engine=engine)
         return made_with(device, self._federation.engine.name), self._federation.note
 
     def load(self, state: dict[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._federation.load_state(state, cohorts)
 
     def play(self, keep: bool) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]] | None]:
-        """One round: its records, and a checkpoint after it if it is to be kept."""
+        """Run one round; returns its records, and a checkpoint after it if `keep`."""
         return self._federation.play(), self._federation.state() if keep else None
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -47,9 +47,9 @@ class Worker:
 
 
 class Group:
-    """Some runs and the worker who plays them; if that dies, another takes over.
+    """Some runs and their worker; if that dies, another takes over.
 
-    The new one begins at the last checkpoint in the folder, or at the start, and plays again to the same records.
+    The new worker starts at the last checkpoint in the folder, or at the beginning, and repeats the same rounds.
     """
 
     def __init__(self, whole: Config, config: Config, dataset: Any, device: str, engine: str) -> None:
@@ -57,9 +57,9 @@ class Group:
         self._whole, self._dataset, self._device, self._engine = whole, dataset, device, engine
         self._asked: deque[tuple[str, tuple[bool, ...], Any]] = deque()  # what is not answered yet: method and call
         self._deaths = 0
-        self._hire()
+        self._start_worker()
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         # A GPU without a CPU, or runs would wait where there are more GPUs than CPUs.
         need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._device == "cuda" else {"num_cpus": 1}
         workers: Any = ray.remote(Worker)
@@ -67,17 +67,17 @@ class Group:
         self.ready = [self.worker.prepare.remote(self.config, self._dataset, self._device, self._engine)]
 
     def resume(self, checkpoint: State, rows: Sequence[dict[str, Any]]) -> None:
-        """Go on from a checkpoint of the whole sweep and the records up to it."""
+        """Continue from a checkpoint of the whole sweep and the records up to it."""
         mine = set(runs_of(self.config))
         cohorts = {run: chosen for run, chosen in cohorts_of(rows).items() if run in mine}
         self.ready.append(self.worker.load.remote(part_of(checkpoint, self._whole, self.config), cohorts))
 
     def ask(self, method: str, *arguments: bool) -> None:
-        """The worker's answer is had by the `answer` of the same turn."""
+        """Call a method of the worker; `answer` returns the results in the same order."""
         self._asked.append((method, arguments, getattr(self.worker, method).remote(*arguments)))
 
     def answer(self, folder: RunFolder | None, written: int) -> Any:
-        """Of whoever gives it in the end; `written` rounds are in the folder."""
+        """The result of the oldest call, from this worker or its replacement; `written` rounds are in the folder."""
         while True:
             try:
                 got(self.ready)
@@ -93,7 +93,7 @@ class Group:
                 return answer
 
     def _take_over(self, folder: RunFolder | None, written: int) -> None:
-        self._hire()
+        self._start_worker()
         checkpoint = None if folder is None else folder.load_checkpoint()
         played = 0 if checkpoint is None else int(checkpoint["rounds_played"])
         if folder is not None and checkpoint is not None:
@@ -106,7 +106,7 @@ class Group:
 
 
 class Sweep:
-    """Plays all runs of a configuration on as many workers as the cluster has GPUs, or CPUs if it has none.
+    """Runs all runs of a configuration on as many workers as the cluster has GPUs, or CPUs if it has none.
 
     It is a `equifl.sim.players.Player`, made by `functools.partial(Sweep, address=...)` for `simulate(player=...)`.
 
@@ -181,7 +181,7 @@ class Sweep:
 
 
 def got(call: Any) -> Any:
-    """What a worker answers; what it raises is raised here as if nobody were in between."""
+    """A worker's result; its exceptions are raised here without Ray's wrapper."""
     try:
         return ray.get(call)
     except RayTaskError as error:

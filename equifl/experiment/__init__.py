@@ -1,1 +1,1 @@
-"""An experiment on paper: its configuration, its folder, its tables."""
+"""An experiment as data: its configuration, run folder, results and tables."""

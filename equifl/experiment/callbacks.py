@@ -1,4 +1,4 @@
-"""What an experiment tells others while it is played."""
+"""Callbacks of an experiment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from equifl.experiment.results import Records, Results
 
 
 class Callback:
-    """Inherit it and say what you want to be told of; `simulate(callbacks=[...])` calls it."""
+    """Inherit it and override the methods you need; `simulate(callbacks=[...])` calls them."""
 
     def on_start(self, config: Config, player: Any) -> None:
-        """Everything is ready; `player` says on which `device`, and by a `note` why by which engine."""
+        """Called before the first round; `player` has the `device`, and a `note` on the engine."""
 
     def on_round(self, played: int, records: Records) -> bool | None:
-        """So many rounds are played; the records since the last time. False stops the experiment after this round."""
+        """Called after each round, with the number of rounds so far and the new records; return False to stop."""
 
     def on_end(self, results: Results) -> None:
-        """It is finished, or was stopped."""
+        """Called when the experiment is finished or was stopped."""

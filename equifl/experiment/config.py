@@ -1,4 +1,4 @@
-"""What to run: the configuration as dataclasses, each value checked.
+"""The configuration of an experiment as dataclasses, with every value checked.
 
 The defaults are the experiment that `equifl run` does without a file: `configs/digits.toml` says the same.
 """
@@ -41,7 +41,7 @@ _SIX: Mapping[str, Mapping[str, Any]] = {
 
 OLD_ENGINES: Mapping[str, Literal["torch", "compiled"]] = {"general": "torch", "fast": "compiled"}
 
-_TOML = (bool, int, float, str, list, dict)  # what a file can say; from Python a selector may be given anything
+_TOML = (bool, int, float, str, list, dict)  # the types of a file; from Python a selector may be given anything
 
 log = logging.getLogger("equifl")
 
@@ -88,7 +88,7 @@ _FLAT = {f.name for f in dataclasses.fields(Partition)} - {f.name for f in datac
 class Train:
     """What a client does in a round: `steps` batches, or `epochs` passes over its data.
 
-    `tf32`: whether a GPU may take tensor cores for its products, with three digits instead of seven; None = no.
+    `tf32`: allow TF32 matrix products on a GPU, which have three digits instead of seven; None = no.
     """
 
     model: str = "lenet"
@@ -104,7 +104,7 @@ class Train:
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 10)
-        object.__setattr__(self, "tf32", self.tf32 or None)  # false is as good as not said, also to older folders
+        object.__setattr__(self, "tf32", self.tf32 or None)  # false equals the default, also in older folders
         require("train.epochs", self.epochs, self.steps is None or self.epochs is None, "steps or epochs, not both")
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)
@@ -119,9 +119,9 @@ class Server:
     """How the server makes a new model from the cohort's, and which one is evaluated.
 
     `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
-    `average_last`: the mean of so many last global models is what is evaluated; 1 = the last one.
-    `catch_up`: turns that a client who was away may be behind the others when it is back; None = 1 (`SignalStore`).
-    `guard`: losses and sizes that nobody can believe are lowered before a selector sees them (`equifl.outliers`).
+    `average_last`: evaluate the mean of this many last global models; 1 = the last one.
+    `catch_up`: turns that a client that was absent may be behind the others; None = 1 (see `SignalStore`).
+    `guard`: clip implausible outliers in losses and sizes before a selector sees them (`equifl.outliers`).
     """
 
     aggregate: Literal["mean", "size", "loss"] = "mean"
@@ -140,7 +140,7 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
-    """Who is there: each client with probability `online`, or as a `trace` file says; who then drops out.
+    """Availability: each client with probability `online`, or by a `trace` file; and dropouts after selection.
 
     The trace is a CSV file of 0 and 1, a line a round, a column a client; when it ends it starts again.
     """
@@ -160,11 +160,11 @@ class Config:
 
     `clients`: None = 30; with a natural partition as many as the data set has, unless it makes them (synthetic).
     `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
-    `signal`: "update" = what a client sent when it last took part; "gradient" = asked from every client each round.
+    `signal`: "update" = what a client sent when last selected; "gradient" = computed by every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
-    `sketch`: of how many numbers the sketches are that selectors see instead of updates; None = whole updates.
-    `memory_limit`: bytes that a run may take on a GPU, in which its lanes are then trained in parts; None = any.
-    `engine`: "compiled" needs numba and a plain sequence of layers, "torch" takes any model; "auto" sees what can run.
+    `sketch`: length of the sketches that selectors see instead of updates; None = whole updates.
+    `memory_limit`: bytes of GPU memory; the runs are then trained in parts that fit; None = no limit.
+    `engine`: "compiled" needs numba and a plain sequence of layers, "torch" takes any model; "auto" = what works.
     Their older names are "fast" and "general".
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
@@ -237,15 +237,15 @@ class Config:
 
         What a file leaves out is as in `Config()`; a word needs no quotes in an override.
         """
-        untold: dict[str, Any] = {"partition": {}}
-        table = {"selectors": cls().selectors, "data": untold} | ({} if path is None else read(path))
+        unset: dict[str, Any] = {"partition": {}}
+        table = {"selectors": cls().selectors, "data": unset} | ({} if path is None else read(path))
         for override in overrides:
             if override.strip().startswith("data.partition"):  # and finds the options of a flat file in their table
                 separate_partition(table["data"])
             set_key(table, override, _REPLACED)
         separate_partition(table["data"])
-        partition = untold["partition"]
-        if table["data"] is untold and isinstance(partition, dict) and partition.get("kind", "classes") == "classes":
+        partition = unset["partition"]
+        if table["data"] is unset and isinstance(partition, dict) and partition.get("kind", "classes") == "classes":
             partition.setdefault("classes_per_client", 2)  # which no other partition takes
         return build(cls, table, "")
 
@@ -274,7 +274,7 @@ def separate_partition(data: Any, *, stored: bool = False) -> None:
     """
     kind = data.get("partition", {}) if isinstance(data, dict) else None
     if not isinstance(kind, str | dict):
-        return  # to be refused as any other wrong type
+        return  # rejected later, as any wrong type
     both = kind == "dirichlet" and data.get("name") == "synthetic" and data.get("alpha") is not None
     if both and not stored:
         raise ValueError(
@@ -323,8 +323,8 @@ def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors"
         parameters["inner"] = make_selector("inner", parameters["inner"], where)
     if cls in SELECTORS.values():
         hints = typing.get_type_hints(cls)
-        told = {key: value for key, value in parameters.items() if key != "inner" and type(value) in _TOML}
-        parameters |= {key: typed(value, hints[key], f"{where}.{key}") for key, value in told.items()}
+        given = {key: value for key, value in parameters.items() if key != "inner" and type(value) in _TOML}
+        parameters |= {key: typed(value, hints[key], f"{where}.{key}") for key, value in given.items()}
     try:
         selector = cls(**parameters)
     except (TypeError, ValueError) as error:

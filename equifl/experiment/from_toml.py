@@ -25,7 +25,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def set_key(table: dict[str, Any], override: str, replaced: Mapping[str, tuple[str, ...]]) -> None:
-    """Do as `key=value` says, in place; what `replaced` names beside a key goes when that is set."""
+    """Apply `key=value` in place; what `replaced` names beside a key goes when that is set."""
     key, equals, text = override.partition("=")
     require("--set", override, bool(equals and key.strip()), "key=value, for instance train.lr=0.1")
     try:
@@ -86,7 +86,7 @@ def _kind(hint: Any) -> str | None:
 
 
 def require_known(given: Iterable[str], known: Iterable[str], path: str) -> None:
-    """Refuse a key that is not known, with the nearest that is."""
+    """Raise ValueError for an unknown key, with the nearest that is."""
     for key in given:
         if key not in known:
             where = f"{path}.{key}" if path else key

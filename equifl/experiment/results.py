@@ -1,4 +1,4 @@
-"""What came out of an experiment: its records, and the table and the report made of them."""
+"""Results of an experiment: its records, its table and its report."""
 
 from __future__ import annotations
 

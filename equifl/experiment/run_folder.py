@@ -1,4 +1,4 @@
-"""What a run writes, and reading it back: a folder with a configuration, its rounds and the last checkpoint.
+"""The run folder: a configuration, its rounds and the last checkpoint, written and read back.
 
 Longer than 300 lines because writing, locking and reading back must agree on every file of the folder.
 """
@@ -34,7 +34,7 @@ class FolderBusyError(ValueError):
 
 
 class RunFolder:
-    """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and lane) and, to go on, `checkpoint.npz`.
+    """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and run) and, to go on, `checkpoint.npz`.
 
     `RunFolder(path)` reads a run, also one that is going on. `RunFolder.open` starts or continues one and is the
     only writer until it is closed. A killed run leaves at worst half a row, which nobody gets to see.
@@ -62,7 +62,7 @@ class RunFolder:
 
         Args:
             path: the folder; it may be missing or empty.
-            config: the whole configuration. The order of its keys counts: lanes and rows are in that order.
+            config: the whole configuration. The order of its keys counts: runs and rows are in that order.
             made_with: versions and the like; kept from the first time, and not compared.
         """
         path = Path(path)
@@ -159,7 +159,7 @@ class RunFolder:
             self._checkpoint.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let others write; reading goes on to work."""
+        """Release the lock; reading still works."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -244,7 +244,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]
     def shown(leaves: Mapping[str, Any], name: str) -> str:
         return json.dumps(leaves[name]) if name in leaves else "missing"
 
-    # None is as good as not said: the version that wrote the folder may not have known the key.
+    # None equals a missing key: an older version may not have had it.
     differ = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     if not differ:
         orders = ([name for name in leaves if leaves[name] is not None] for leaves in (there, here))
@@ -283,7 +283,7 @@ def _json(value: Mapping[str, Any], *, indent: int | None = None, where: str = "
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know, in terms that it does."""
+    """A value of numpy, or a mapping, as plain JSON types."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -311,7 +311,7 @@ def _locked(path: Path) -> BaseFileLock:
             f"{path}: is being written by another process; wait for it, or choose another folder"
         ) from None
     except OSError as error:  # some network disks have no locks
-        warnings.warn(f"{path}: cannot be locked ({error}); see to it that one process writes it", stacklevel=3)
+        warnings.warn(f"{path}: cannot be locked ({error}); make sure that only one process writes it", stacklevel=3)
     return lock
 
 
@@ -334,7 +334,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _naming(path: Path, what: str = "written") -> Iterator[None]:
-    """Puts the name of the file into an error of the disk, which may have none."""
+    """Add the file's name to an OSError, which may have none."""
     try:
         yield
     except OSError as error:
@@ -342,7 +342,7 @@ def _naming(path: Path, what: str = "written") -> Iterator[None]:
 
 
 def _sync_folder(path: Path) -> None:
-    """Put the names of its files on the disk; Windows has no such thing."""
+    """Flush the folder's entries to the disk; not available on Windows."""
     if os.name != "nt":
         folder = os.open(path, os.O_RDONLY)
         try:

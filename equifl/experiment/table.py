@@ -23,7 +23,7 @@ DISPLAY_NAMES: Mapping[str, str] = {
 
 
 def display_name(key: str) -> str:
-    """What tables and figures call a selector of the configuration: the six have names, one's own keys stay.
+    """The name of a selector in tables and figures: the six have names, other keys stay.
 
     >>> display_name("uniform"), display_name("subtrunc_0.95")
     ('Random', 'subtrunc_0.95')
@@ -42,7 +42,7 @@ def listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """One column: where it stands in a record, and whether more of it is better."""
+    """One column: how to read it from a record, and whether larger is better."""
 
     title: str
     read: Callable[[Row], float]
@@ -50,7 +50,7 @@ class Measure:
     digits: int = 1
 
     def shown(self, value: float, sign: str = "") -> str:
-        """With the digits of the measure; a loss that went through the roof does not take the table with it."""
+        """The value with the measure's digits; very large ones in exponential form."""
         return f"{value:{sign}.{self.digits}f}" if abs(value) < 1e4 else f"{value:{sign}.0e}"
 
 
@@ -65,7 +65,7 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A selector's result in one measure; nan where there are too few seeds, or replies, to say.
+    """A selector's result in one measure; nan where there are too few seeds or replies.
 
     `difference` is to the baseline, seed by seed, with its own interval; None for the baseline itself. `best` are all
     whose mean is the best with the digits that are shown.
@@ -84,7 +84,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells by selector and measure, as of the last evaluated round, and what else a reader of them should know."""
+    """Cells by selector and measure, as of the last evaluated round, and notes."""
 
     round: int
     seeds: int
@@ -190,7 +190,7 @@ def _saturated(rows: Iterable[Row]) -> list[str]:
 
 
 def _number(value: float | None) -> float:
-    """A cohort of which nobody replied has no local loss, which is not a loss of 0."""
+    """The value, or nan for None: a cohort without replies has no local loss."""
     return math.nan if value is None else float(value)
 
 

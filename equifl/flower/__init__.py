@@ -1,4 +1,4 @@
-"""Fair cohorts on a Flower federation: wrap the strategy that is there, and leave the clients as they are."""
+"""Fair client selection for Flower: wrap your strategy; the clients stay unchanged."""
 
 from equifl.extras import needed_by
 

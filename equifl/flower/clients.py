@@ -1,4 +1,4 @@
-"""What the server knows of its clients: who they are, and what they said."""
+"""What the server knows of its clients: their identities and their signals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from equifl.flower.replies import (
 )
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import nodes_of
-from equifl.outliers import highest_believable
+from equifl.outliers import outlier_bound
 from equifl.signals import Floats, Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -35,7 +35,7 @@ log = logging.getLogger("flwr")
 
 @dataclass(frozen=True)
 class Keys:
-    """What the metrics are called."""
+    """Names of the metrics."""
 
     loss: str
     accuracy: str
@@ -43,42 +43,42 @@ class Keys:
 
 
 class Clients:
-    """A roster, and a store that grows with it. With `guard`, a selector sees what is believable (`outliers`)."""
+    """A roster, and a store that grows with it. `guard`: clip implausible outliers (`equifl.outliers`)."""
 
     def __init__(
         self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch, *, guard: bool = True
     ) -> None:
         self._roster, self._keys, self._needs, self._sketch, self._guard = roster, keys, needs, sketch, guard
         self._store: SignalStore | None = None
-        self._fits = False  # whether a reply could be used yet
+        self._fits = False  # whether any reply was usable so far
 
     def __len__(self) -> int:
         return len(self._roster)
 
     def meet(self, grid: Grid) -> list[int]:
-        """Who is online, in the order in which they were first met."""
+        """The nodes that are online, in the order in which they were first seen."""
         online = set(grid.get_node_ids())
         self._roster.online(online)
-        if self._roster.unmet():  # else Flower need not be asked: it copies all that it knows of all nodes
+        if self._roster.unmet():  # else no request: Flower copies the information on all nodes
             self._roster.meet(node for node in nodes_of(grid) if node.node_id in online)
         return self._roster.in_order(online)
 
     def of(self, node_ids: Iterable[int]) -> Ints:
-        """The clients behind these nodes."""
+        """The clients of these nodes."""
         clients = self._roster.clients(node_ids)
         self._make_room()
         return clients
 
-    def strangers(self, node_ids: Iterable[int]) -> list[int]:
-        """Nodes of which it is not known yet which client they are, or what that client's loss is, if it matters."""
+    def unknown(self, node_ids: Iterable[int]) -> list[int]:
+        """Nodes whose identity is unknown, or whose client's loss is unknown and needed."""
         known = [node for node in node_ids if self._roster.knows(node)]
-        heard = dict(zip(known, self._done(known), strict=True))
-        return [node for node in node_ids if not heard.get(node, False)]
+        done = dict(zip(known, self._done(known), strict=True))
+        return [node for node in node_ids if not done.get(node, False)]
 
     def signals(self, round: int | None, node_ids: Iterable[int]) -> Signals:
-        """What is known as a round begins (None: after all rounds), with these nodes available."""
+        """`Signals` at the start of a round (None: after all rounds), with these nodes available."""
         here = self.of(node_ids)
-        assert self._store is not None, "nobody was met yet"
+        assert self._store is not None, "no node was seen yet"
         available = np.zeros(len(self._store), bool)
         available[here] = True
         return self._store.signals(np.iinfo(np.int64).max if round is None else round, available=available)
@@ -86,10 +86,10 @@ class Clients:
     def read_training(
         self, round: int, replies: Iterable[Message], sent: ArrayRecord, *, signals: bool
     ) -> dict[int, TrainNews]:
-        """What the usable replies say, by node. Others are set aside and named.
+        """The contents of the usable replies, by node; the others are set aside, with a warning each.
 
-        Without `signals` the replies are only checked: what a selector hears then comes from elsewhere. Where no reply
-        was ever usable and the fault lies in how the client is written, it is an error.
+        Without `signals` the replies are only checked, since the selector's signals then come from probes. If no reply
+        was ever usable, and the reason is how the client is written, it raises ValueError.
         """
         news: dict[int, TrainNews] = {}
         misfits: list[MisfitError] = []
@@ -116,21 +116,21 @@ class Clients:
         if misfits and not self._fits:
             raise ValueError(
                 f"equifl: no reply can be used: {misfits[0]}. The selector needs {' and '.join(sorted(wanted))}; let "
-                "the client send it, say what the loss is called (loss='...'), or give a selector of your own `needs`"
+                "the client send it, name its metric (loss='...'), or give a selector of your own `needs`"
             )
         return news
 
     def remember_training(
         self, round: int, asked: Iterable[int], news: Mapping[int, TrainNews], *, signals: bool
     ) -> None:
-        """Remember who was asked, and what came back."""
+        """Store the selection of these nodes, and the contents of their replies."""
         who = np.unique(self.of(asked))
-        assert self._store is not None, "nobody was met yet"
+        assert self._store is not None, "no node was seen yet"
         self._store.observe(who, round=round)
-        self._remember(news if signals else {node: TrainNews(None, None, told.size, 0) for node, told in news.items()})
+        self._remember(news if signals else {node: TrainNews(None, None, one.size, 0) for node, one in news.items()})
 
-    def hear_answers(self, replies: Iterable[Message], *, fresh: bool) -> int:
-        """Take note of answers to a probe; returns their bytes. Unless `fresh`, only of clients never heard before."""
+    def read_answers(self, replies: Iterable[Message], *, fresh: bool) -> int:
+        """Store the answers to a probe, unless `fresh` only those of unknown clients; returns their bytes."""
         news, total = {}, 0
         for reply in self._by_identity(replies):
             node = reply.metadata.src_node_id
@@ -140,19 +140,19 @@ class Clients:
             for record in reply.content.config_records.values():
                 self.recognise(node, record)
             try:
-                told = read_answer(reply, self._sketch if fresh and "updates" in self._needs else None)
+                answer = read_answer(reply, self._sketch if fresh and "updates" in self._needs else None)
             except SetAsideError as error:
                 log.warning("equifl: the answer of %s is set aside: %s", self._roster.named(node), error)
                 continue
-            total += told.bytes
-            news[node] = told
+            total += answer.bytes
+            news[node] = answer
         if not fresh:
             news = {node: news[node] for node, done in zip(news, self._done(list(news)), strict=True) if not done}
         self._remember(news)
         return total
 
     def read_evaluations(self, round: int, replies: Iterable[Message]) -> dict[int, tuple[float, float]]:
-        """Accuracy and examples of each client whose evaluation says them; of the others one warning a reason."""
+        """Accuracy and number of examples of each client that reported them; one warning a reason for the others."""
         found: dict[int, tuple[float, float]] = {}
         aside: Counter[str] = Counter()
         for reply in replies:
@@ -168,22 +168,22 @@ class Clients:
         return found
 
     def recognise(self, node: int, record: Mapping[str, Any]) -> None:
-        """Learn from a reply who a node is."""
+        """Read the identity of a node from a reply."""
         free = self._roster.recognise(node, record)
         if free is not None and self._store is not None:
             self._store.forget([free])
 
     def in_order(self, replies: Iterable[Message]) -> list[Message]:
-        """Replies in the order in which their nodes were met: numbers must not depend on who is fast."""
+        """Replies in the order in which their nodes were first seen: results must not depend on arrival times."""
         by_node = {reply.metadata.src_node_id: reply for reply in replies}
         return [by_node[node] for node in self._roster.in_order(by_node)]
 
     def taken(self) -> Ints:
-        """The numbers that are somebody's."""
+        """The ids that belong to a client."""
         return np.flatnonzero([bool(identity) for identity in self._roster.identities])
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All of it as plain arrays."""
+        """The whole state as plain arrays."""
         stored = {} if self._store is None else self._store.state_dict()
         nodes = self._roster.nodes
         return {f"store.{key}": array for key, array in stored.items()} | {
@@ -193,7 +193,7 @@ class Clients:
         }
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         nodes = dict(zip(state["nodes"].tolist(), state["clients_of_nodes"].tolist(), strict=True))
         self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
         self._make_room()
@@ -209,33 +209,33 @@ class Clients:
             self._store.grow(len(self._roster))
 
     def _done(self, nodes: list[int]) -> list[bool]:
-        """Of each node, whether its client's loss was heard, or does not matter."""
+        """For each node, whether its client's loss is known or not needed."""
         if "losses" not in self._needs or not nodes:
             return [True] * len(nodes)
         return self.signals(None, []).knows_loss[self.of(nodes)].tolist()
 
     def _remember(self, news: Mapping[int, TrainNews]) -> None:
         for name, field in (("losses", "loss"), ("updates", "update"), ("sizes", "size")):
-            told = {node: getattr(one, field) for node, one in news.items() if getattr(one, field) is not None}
-            if told and (name == "sizes" or name in self._needs):
-                who, values = self.of(told), np.array(list(told.values()))
+            reported = {node: getattr(one, field) for node, one in news.items() if getattr(one, field) is not None}
+            if reported and (name == "sizes" or name in self._needs):
+                who, values = self.of(reported), np.array(list(reported.values()))
                 if name == "updates" and self._guard:
-                    values = self._believable(who, values)
-                assert self._store is not None, "nobody was met yet"
+                    values = self._clipped(who, values)
+                assert self._store is not None, "no node was seen yet"
                 self._store.observe(who, **{name: values})  # type: ignore[arg-type]
 
-    def _believable(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Updates that are longer than anyone could believe, shortened to the longest that one could."""
+    def _clipped(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The updates, with implausibly large norms scaled down to the outlier bound."""
         length = _lengths(updates)
         lengths, known = length, self.signals(None, []).updates
         if known is not None:
             lengths = _lengths(known)
             lengths[who] = length
-        factor = np.minimum(1.0, highest_believable(lengths) / np.maximum(length, 1e-300))
+        factor = np.minimum(1.0, outlier_bound(lengths) / np.maximum(length, 1e-300))
         return (updates * factor[:, None]).astype(np.float32)
 
     def _by_identity(self, replies: Iterable[Message]) -> list[Message]:
-        """Answers in the order of what they say of who they are, which is the same whatever the nodes' ids."""
+        """Answers in the order of the identities they report, which does not depend on node ids."""
 
         def identity(reply: Message) -> tuple[int, str]:
             records = [] if reply.has_error() else reply.content.config_records.values()
@@ -246,5 +246,5 @@ class Clients:
 
 
 def _lengths(updates: Floats) -> Floats:
-    """The norm of each row; squares of what float32 can hold fit into float64."""
+    """The norm of each row, in float64, where squares of float32 numbers do not overflow."""
     return np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))

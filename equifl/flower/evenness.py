@@ -14,24 +14,30 @@ from equifl.metrics import fairness, participation
 def evenness(
     clients: Clients, found: Mapping[int, tuple[float, float]], cohorts: Sequence[Sequence[int]]
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """For the row of a round and for Flower's history, from accuracy and examples by client and all cohorts so far."""
+    """The fairness entries of a round's row, and those of Flower's history.
+
+    Args:
+        clients: all clients.
+        found: accuracy and number of examples by client.
+        cohorts: all cohorts so far.
+    """
     part = _participation(clients, cohorts)
     row: dict[str, Any] = {"participation": part}
-    told = {f"participation-{name}": value for name, value in part.items()}
+    metrics = {f"participation-{name}": value for name, value in part.items()}
     if found:
         accuracy, examples = np.array(list(found.values())).T
         even = fairness(accuracy)
         by_client = [round(100 * found[i][0], 4) if i in found else None for i in range(len(clients))]
         row |= {"accuracy": 100 * float(np.average(accuracy, weights=examples)), **even, "client_accuracy": by_client}
-        told |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}
-    return row, told
+        metrics |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}
+    return row, metrics
 
 
 def _participation(clients: Clients, cohorts: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Of the clients whose numbers are theirs for good."""
+    """Participation of the clients with a permanent id."""
     if not len(clients):
         return participation([0], [])
     taken = clients.taken()
-    place = {client: i for i, client in enumerate(taken.tolist())}
-    theirs = [[place[client] for client in cohort if client in place] for cohort in cohorts]
+    position = {client: i for i, client in enumerate(taken.tolist())}
+    theirs = [[position[client] for client in cohort if client in position] for cohort in cohorts]
     return participation(clients.signals(None, []).times_selected[taken], theirs)

@@ -1,4 +1,4 @@
-"""What a federation leaves on the disk: the same folder as a simulation, so the same report, and a way to go on."""
+"""The run folder of a federation: as a simulation writes it, for reports and for resuming."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ State = Mapping[str, NDArray[Any]]
 class Journal:
     """Rows and a checkpoint after every round in a folder; without a folder, rows in memory and no checkpoint.
 
-    To resume, it waits `patience` seconds for the folder: a ServerApp lives on for a while after `flwr stop`.
+    To resume, it waits up to `patience` seconds for the folder: a ServerApp may hold it for a while after `flwr stop`.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Journal:
         if self.state is not None and not resume:
             self.close()
             raise ValueError(f"{path}: holds a run; resume=True continues it, or choose another folder")
-        # A row without its checkpoint was written by a process that died in between: the round is played again.
+        # A row without its checkpoint was written by a process that died in between: the round is repeated.
         folder.keep_before(int(self.state["rounds_played"]) if self.state is not None else 0)
         self.cohorts = [row["cohort"] for row in folder.rows()]
 
     def write(self, row: Mapping[str, Any], state: State) -> None:
-        """A round is over."""
+        """Record a finished round."""
         if self._path is not None:
             folder = self._open(self._path)
             folder.append([row])
@@ -59,7 +59,7 @@ class Journal:
         self.cohorts.append(row["cohort"])
 
     def close(self) -> None:
-        """Let others write the folder, until there is something to write again."""
+        """Release the folder's lock, until the next write."""
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -94,7 +94,7 @@ def model_of_state(state: State) -> ArrayRecord:
 
 
 def options_of(selector: Any) -> Any:
-    """A selector's parameters in terms that can be compared: a function has the same name in every process."""
+    """A selector's parameters as comparable values; a function is replaced by its name."""
     if is_dataclass(selector) and not isinstance(selector, type):
         return {field.name: options_of(getattr(selector, field.name)) for field in fields(selector)}
     if callable(selector):

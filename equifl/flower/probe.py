@@ -1,4 +1,4 @@
-"""Asking nodes before they train: who they are, and, where that is worth a round trip, what they would say."""
+"""Probes: ask nodes for their identity, loss and gradient before they train."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Question:
     sketch: CountSketch | None
 
     def record(self) -> ConfigRecord:
-        """For the way down; 0 numbers of gradient are none."""
+        """The question as a message record; a sketch length of 0 means no gradient."""
         length, seed = (self.sketch.length, self.sketch.seed) if self.sketch else (0, 0)
         return ConfigRecord({"identity": self.identity or "", "sketch-length": length, "sketch-seed": seed})
 
 
 def probe(app: ClientApp) -> Callable[[Answer], Answer]:
-    """Let a ClientApp answer FairSelection's questions, by a function that gives loss, gradient and examples.
+    """A decorator that lets a ClientApp answer probes, by a function that returns loss, gradient and examples.
 
         @probe(app)
         def answer(arrays, context):
@@ -48,13 +48,13 @@ def probe(app: ClientApp) -> Callable[[Answer], Answer]:
             arrays = next(iter(message.content.array_records.values()))
             asked = next(iter(message.content.config_records.values()))
             loss, gradient, examples = answer(arrays, context)
-            told = MetricRecord({"loss": float(loss), "num-examples": int(examples)})
+            metrics = MetricRecord({"loss": float(loss), "num-examples": int(examples)})
             if asked["sketch-length"]:
                 sketch = CountSketch(length=int(asked["sketch-length"]), seed=int(asked["sketch-seed"]))  # type: ignore[arg-type]
-                told["sketch"] = sketch(gradient).tolist()
+                metrics["sketch"] = sketch(gradient).tolist()
             key = str(asked["identity"])
             me = ConfigRecord({key: context.node_config[key]} if key in context.node_config else {})
-            return Message(RecordDict({"metrics": told, "identity": me}), reply_to=message)
+            return Message(RecordDict({"metrics": metrics, "identity": me}), reply_to=message)
 
         return answer
 
@@ -64,7 +64,7 @@ def probe(app: ClientApp) -> Callable[[Answer], Answer]:
 def ask(
     grid: Grid, node_ids: Iterable[int], arrays: ArrayRecord, question: Question, *, deadline: float
 ) -> list[Message]:
-    """The answers that came in time; who has no `probe` answers with an error."""
+    """The answers received before the deadline; a node without `probe` answers with an error."""
     content = RecordDict({"arrays": arrays, "question": question.record()})
     questions = [Message(content, node_id, f"query.{ACTION}") for node_id in node_ids]
     return list(grid.send_and_receive(questions, timeout=deadline)) if questions else []

@@ -1,4 +1,4 @@
-"""Reading what nodes sent: a reply is news, or it is set aside with a reason."""
+"""Reading replies: a reply is usable, or it is set aside with a reason."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
 
-_LONGEST = 1e25  # squares of differences must stay far within what selectors compute with
+_LONGEST = 1e25  # squares of differences must stay far below the float32 maximum
 
 
 class SetAsideError(ValueError):
-    """A reply that cannot be used; the message says why."""
+    """A reply is not usable; the message says why."""
 
 
 class MisfitError(SetAsideError):
-    """One that no client of this kind could do better: it lies in how the client is written."""
+    """A reply is not usable because of how the client is written, so no other client's would be."""
 
 
 @dataclass(frozen=True)
 class TrainNews:
-    """What a node's training told; None for what is not wanted, or not sent."""
+    """What a node reported; None for what is not needed or was not sent."""
 
     loss: float | None
     update: NDArray[np.float32] | None
@@ -53,31 +53,33 @@ def read_training(
     needs: frozenset[str],
     sketch: CountSketch,
 ) -> TrainNews:
-    """The news in a training reply to the model `sent`, of which the selector needs losses, updates or both."""
+    """The contents of a training reply to the model `sent`, as far as the selector needs them."""
     arrays = {key: decoded(array) for record in reply.content.array_records.values() for key, array in record.items()}
     if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
         raise SetAsideError("its weights are not finite")
-    heard = _number(metrics, loss) if "losses" in needs or isinstance(metrics.get(loss), int | float) else None
-    if heard is not None and heard < 0 and "losses" in needs:
-        raise MisfitError(f"{loss} is {heard:g}, and a loss must be 0 or more")
+    local_loss = _number(metrics, loss) if "losses" in needs or isinstance(metrics.get(loss), int | float) else None
+    if local_loss is not None and local_loss < 0 and "losses" in needs:
+        raise MisfitError(f"{loss} is {local_loss:g}, and a loss must be 0 or more")
     update = _update(sent, arrays, sketch) if "updates" in needs else None
     examples = _number(metrics, size) if isinstance(metrics.get(size), int | float) else None
     if examples is not None and examples <= 0:
         raise SetAsideError(f"{size} is {examples:g}")
-    return TrainNews(heard, update, examples, sum(array.nbytes for array in arrays.values()))
+    return TrainNews(local_loss, update, examples, sum(array.nbytes for array in arrays.values()))
 
 
 def _update(
     sent: Mapping[str, NDArray[Any]], trained: Mapping[str, NDArray[Any]], sketch: CountSketch
 ) -> NDArray[np.float32]:
-    """The sketch of w_k - w_k^(i), tensor by tensor, so that the whole difference is never held.
+    """The sketch of w_k - w_k^(i), computed tensor by tensor, so that the whole difference is never in memory.
 
-    Of arrays of real numbers that were sent and came back: a count of batches is no part of an update, and some
-    clients train a part of the model.
+    It uses the floating-point arrays that were sent and returned: counters are no part of an update, and some clients
+    train only a part of the model.
     """
     keys = [key for key, array in sent.items() if array.dtype.kind == "f" and key in trained]
     if not any(sent[key].size for key in keys):
-        raise MisfitError("none of the arrays of real numbers that were sent came back, and updates are made of these")
+        raise MisfitError(
+            "it returned none of the floating-point arrays that were sent, from which updates are computed"
+        )
     for key in keys:
         if trained[key].shape != sent[key].shape:
             raise MisfitError(f"its array {key} has shape {trained[key].shape}, not {sent[key].shape}")
@@ -89,7 +91,7 @@ def _update(
 
 
 def read_evaluation(metrics: Mapping[str, Any], key: str, size: str) -> tuple[float, float]:
-    """The accuracy, from 0 to 1, in the metrics of an evaluation, and the number of examples (1 if it is not said)."""
+    """The accuracy, from 0 to 1, in the metrics of an evaluation, and the number of examples (default 1)."""
     accuracy = _number(metrics, key)
     if not 0 <= accuracy <= 1:
         raise SetAsideError(f"{key} is not from 0 to 1")
@@ -100,7 +102,7 @@ def read_evaluation(metrics: Mapping[str, Any], key: str, size: str) -> tuple[fl
 
 
 def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
-    """The news in an answer to a probe, with the gradient if a sketch of it was asked for."""
+    """The contents of an answer to a probe, with the gradient if its sketch was requested."""
     metrics = metrics_of(reply)
     loss, size = _number(metrics, "loss"), _number(metrics, "num-examples")
     if loss < 0 or size <= 0:
@@ -114,7 +116,7 @@ def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
 
 
 def decoded(array: Array) -> NDArray[Any]:
-    """What `array.numpy()` gives, read-only, without parsing the same header for every array of every node."""
+    """`array.numpy()`, read-only, with the parsed headers cached."""
     data = array.data
     if array.stype != "numpy.ndarray" or data[:8] != b"\x93NUMPY\x01\x00":
         return array.numpy()
@@ -141,7 +143,7 @@ def _number(metrics: Mapping[str, Any], key: str) -> float:
 
 
 class MissingMetricError(MisfitError):
-    """A metric that was not sent."""
+    """A reply lacks a metric."""
 
     def __init__(self, key: str, metrics: Mapping[str, Any]) -> None:
         there = ", ".join(f"`{name}`" for name in sorted(metrics)) or "none"
@@ -149,7 +151,7 @@ class MissingMetricError(MisfitError):
 
 
 def first_of_each(replies: Iterable[Message], asked: Iterable[int] | None) -> Iterator[Message]:
-    """One reply a node, of those who were asked: others came late, or twice."""
+    """The first reply of each node asked; late and repeated ones are dropped with a warning."""
     left = None if asked is None else set(asked)
     seen: set[int] = set()
     for reply in replies:
@@ -162,5 +164,5 @@ def first_of_each(replies: Iterable[Message], asked: Iterable[int] | None) -> It
 
 
 def bytes_of(arrays: ArrayRecord) -> int:
-    """What the numbers of a model take."""
+    """The size of a model in bytes."""
     return sum(decoded(array).nbytes for array in arrays.values())

@@ -1,4 +1,4 @@
-"""Which client a node is. Nodes come and go, and their ids with them; a client's history must not."""
+"""The identity of nodes: node ids change when nodes restart, a client's id and history must not."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ log = logging.getLogger("flwr")
 
 
 class Roster:
-    """Clients 0, 1, ... by an identity that survives restarts, and the nodes behind which they are now.
+    """Clients 0, 1, ... by an identity that survives restarts, and the nodes they currently run on.
 
     An identity is the value of the metric `metric`, where one is named; else the node's public key, else its
-    name, else its id, which is not stable and brings one warning. Who is to be known by a metric, but must be given a
-    number before it was heard, is known by its node's id until then; should the metric say that it is somebody
-    known, `recognise` gives it its own number back.
+    name, else its id, which is not stable and causes one warning. A node that needs a client id before its
+    metric was reported is identified by its node id until then; if the metric turns out to be that of a known client,
+    `recognise` assigns that client's id.
 
     Nodes met at the same time are numbered in the order of their registration: in a simulation that is the order of
-    the partitions, whatever ids chance gave them.
+    the partitions, whatever their random node ids are.
     """
 
     def __init__(
         self, metric: str | None = None, identities: Iterable[str] = (), nodes: Mapping[int, int] | None = None
     ) -> None:
         self.metric = metric
-        self.identities = list(identities)  # by client; "" = a number that is free again
+        self.identities = list(identities)  # by client; "" = an id that is free again
         self._clients = {identity: client for client, identity in enumerate(self.identities) if identity}
         self._free = [client for client, identity in enumerate(self.identities) if not identity]
-        # Every node ever met, in that order: who comes back under the same id is the same. None = no number yet.
+        # Every node ever seen, in that order; the same node id is the same client. None = no client id yet.
         self._nodes: dict[int, int | None] = dict(nodes or {})
         self._node_of: dict[int, int] = {client: node for node, client in (nodes or {}).items()}
         self._online: set[int] = set()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.identities)
@@ -49,82 +49,82 @@ class Roster:
         return {node: client for node, client in self._nodes.items() if client is not None}
 
     def online(self, node_ids: Iterable[int]) -> None:
-        """These nodes are there now, and no others."""
+        """Set which nodes are online now."""
         self._online = set(node_ids)
 
     def unmet(self) -> set[int]:
-        """Those online that `meet` has not seen."""
+        """The online nodes that `meet` has not seen."""
         return self._online - self._nodes.keys()
 
     def meet(self, nodes: Iterable[Any]) -> None:
-        """Take note of new nodes (Flower's NodeInfo)."""
+        """Register new nodes (Flower's NodeInfo)."""
         new = [node for node in nodes if node.node_id not in self._nodes]
         for node in sorted(new, key=_registered):
             identity = None if self.metric else _identity(node)
             self._nodes[node.node_id] = None
             if identity is not None:
-                self._seat(node.node_id, self._number(identity))
+                self._assign(node.node_id, self._number(identity))
             elif not self.metric:
                 self._once(
-                    "nodes have neither key nor name: a node that restarts is a stranger. Start SuperNodes with "
-                    "--auth-supernode-private-key, or pass identity='partition-id' to FairSelection and report that "
-                    "metric."
+                    "nodes have neither key nor name: a node that restarts becomes a new client. Start SuperNodes "
+                    "with --auth-supernode-private-key, or pass identity='partition-id' to FairSelection and report "
+                    "that metric."
                 )
 
     def in_order(self, node_ids: Iterable[int]) -> list[int]:
-        """Those of these nodes that were met, in the order of meeting."""
+        """The registered ones among these nodes, in the order of registration."""
         wanted = set(node_ids)
         return [node for node in self._nodes if node in wanted]
 
     def clients(self, node_ids: Iterable[int]) -> Ints:
-        """The clients behind these nodes, in their order; who has no number yet gets one."""
+        """The client ids of these nodes, in their order; a node without one gets one."""
         nodes = list(node_ids)
         for node in nodes:
             if self._nodes[node] is None:
-                self._seat(node, self._number(f"node:{node}"))
+                self._assign(node, self._number(f"node:{node}"))
         return np.array([self._nodes[node] for node in nodes], np.int64)
 
     def recognise(self, node_id: int, record: Mapping[str, Any]) -> int | None:
-        """Learn from a reply's metrics, or configuration, who a node is; the number that this sets free, if any."""
+        """Read a node's identity from its metrics or configuration; returns the client id that this frees, if any."""
         value = self.value(record)
         if value is None or self.knows(node_id):
             return None
         identity = f"{self.metric}:{value}"
-        client, lent = self._clients.get(identity), self._nodes[node_id]
+        client, temporary = self._clients.get(identity), self._nodes[node_id]
         if client is not None and self._node_of.get(client) in self._online:
-            self._once(f"node {node_id} says it is {identity}, which another node is: taken for a new one")
+            self._once(f"node {node_id} says it is {identity}, which another node is: it is treated as a new client")
             return None
-        if client is None and lent is not None:  # nobody known: the number lent is its own now
-            del self._clients[self.identities[lent]]
-            self.identities[lent] = identity
-            self._clients[identity] = lent
+        if client is None and temporary is not None:  # a new identity: it keeps its temporary id
+            del self._clients[self.identities[temporary]]
+            self.identities[temporary] = identity
+            self._clients[identity] = temporary
             return None
-        self._seat(node_id, self._number(identity))
-        if lent is not None:
-            del self._clients[self.identities[lent]], self._node_of[lent]
-            self.identities[lent] = ""
-            self._free.append(lent)
-        return lent
+        self._assign(node_id, self._number(identity))
+        if temporary is not None:
+            del self._clients[self.identities[temporary]], self._node_of[temporary]
+            self.identities[temporary] = ""
+            self._free.append(temporary)
+        return temporary
 
     def value(self, record: Mapping[str, Any]) -> str | None:
-        """What a record says of the identity; numbers that are whole are written as such."""
+        """The identity in a record, as text; whole numbers are written without a fraction."""
         value = record.get(self.metric) if self.metric else None
         if isinstance(value, float):
             return (str(int(value)) if value.is_integer() else repr(value)) if np.isfinite(value) else None
         return str(value) if isinstance(value, int | str | bytes) and value != "" else None
 
     def knows(self, node_id: int) -> bool:
-        """Whether the node is known by something that survives its restart."""
+        """Whether the node has an identity that survives a restart."""
         client = self._nodes.get(node_id)
         return client is not None and not self.identities[client].startswith("node:")
 
     def named(self, node_id: int) -> str:
-        """For the log: the node, and who it is if that is known by more than its id."""
+        """The node for log messages, with its identity if that is more than the node id."""
         client = self._nodes.get(node_id)
         known = client is not None and self.knows(node_id)
         return f"node {node_id} ({self.identities[client]})" if client is not None and known else f"node {node_id}"
 
-    def _seat(self, node_id: int, client: int) -> None:
+    def _assign(self, node_id: int, client: int) -> None:
         self._nodes[node_id] = client
         self._node_of[client] = node_id
 
@@ -140,8 +140,8 @@ class Roster:
         return self._clients[identity]
 
     def _once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+        if message not in self._warned:
+            self._warned.add(message)
             log.warning("equifl: %s", message)
 
 

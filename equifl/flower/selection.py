@@ -40,9 +40,9 @@ Probing = Literal["never", "newcomers", "everyone"]
 
 
 class FairSelection(Strategy):
-    """Wraps a Flower strategy and chooses the nodes that it trains with; all else is the strategy's own.
+    """A Flower strategy that selects the training nodes for another strategy; all else is the other's own.
 
-    The strategy is shown the chosen nodes and no others. What they send back is what the selector hears: the update
+    The wrapped strategy sees only the selected nodes. Their replies give the selector its signals: the update
     w_k - w_k^(i), as a sketch, so that the server holds N x length numbers and not N x d; the loss and the number of
     examples from their metrics. A selector that needs updates alone, as Rota does, needs no change in the client.
 
@@ -50,17 +50,17 @@ class FairSelection(Strategy):
         strategy.start(grid=grid, initial_arrays=arrays, num_rounds=50)
 
     Args:
-        strategy: what configures and aggregates; it must take all nodes that it is shown (`fraction_train=1.0`).
+        strategy: configures and aggregates; it must take all nodes that it sees (`fraction_train=1.0`).
         selector: any of equifl's, or one of your own. Where its `memory_limit` was left at 1 GiB, it is 128 MiB here.
         k: nodes to train with in each round.
         seed: of all random choices.
-        identity: a metric, such as "partition-id", by which a client is known again when its node restarts.
+        identity: a metric, such as "partition-id", that identifies a client when its node restarts.
             Default: the node's public key, or its name.
         loss: the metric of a training reply that is the client's loss; only some selectors need it.
         accuracy: the metric of an evaluation reply that is the client's accuracy, from 0 to 1.
         size: the metric that is the number of examples.
         sketch: how long a sketch is, and its seed.
-        probe: "newcomers": ask new nodes who they are before they are selected for the first time; "everyone": ask all
+        probe: "newcomers": ask new nodes for their identity and loss before their first selection; "everyone": ask all
             nodes for their loss and gradient before every round. Both need `equifl.flower.probe` in the client.
         patience: seconds to wait for nodes, and for answers to a probe, before going on without them; and, to resume,
             for a run that was just stopped to leave its folder.
@@ -68,7 +68,7 @@ class FairSelection(Strategy):
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
         resume: go on with the run in `folder`, if there is one, after its last finished round; `rounds_played` and
             `arrays` then say how far it is.
-        guard: whether losses, sizes and lengths of updates beyond belief are lowered (`equifl.outliers`).
+        guard: whether to clip implausible outliers in losses, sizes and norms of updates (`equifl.outliers`).
     """
 
     def __init__(
@@ -144,14 +144,14 @@ class FairSelection(Strategy):
             self._journal.close()
 
     def summary(self) -> None:
-        """Log who chooses, then what is wrapped."""
+        """Log the selector, then the wrapped strategy."""
         log.info("\t├──> equifl: %s chooses %d nodes a round", self.selector, self.k)
         self.strategy.summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose nodes, and let the strategy write to them."""
+        """Select nodes; returns the strategy's messages to them."""
         self.arrays = arrays
         self._row = {"round": self.rounds_played, "selector": self._name, "seed": self.seed, "cohort": []}
         self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}
@@ -165,7 +165,7 @@ class FairSelection(Strategy):
             lambda: chosen,
             lambda part: self.strategy.configure_train(self._number, arrays, config, part),
         )
-        place = {node: i for i, node in enumerate(chosen)}  # strategies shuffle; the order of choice is part of it
+        place = {node: i for i, node in enumerate(chosen)}  # strategies shuffle; keep the order of selection
         messages.sort(key=lambda message: place.get(message.metadata.dst_node_id, len(place)))
         self._asked = [message.metadata.dst_node_id for message in messages]
         self._row["bytes_down"] += len(self._asked) * bytes_of(arrays)
@@ -174,36 +174,40 @@ class FairSelection(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Hear what came back, and let the strategy aggregate what of it can be used."""
+        """Read the replies, and let the strategy aggregate the usable ones."""
         place = {node: i for i, node in enumerate(self._asked)}
         first = list(first_of_each(replies, self._asked))
-        first.sort(key=lambda reply: place[reply.metadata.src_node_id])  # sums must not depend on who is fast
+        first.sort(key=lambda reply: place[reply.metadata.src_node_id])  # sums must not depend on arrival times
         failed = [reply for reply in first if reply.has_error()]
-        heard = {reply.metadata.src_node_id: reply for reply in first if not reply.has_error()}
+        replied = {reply.metadata.src_node_id: reply for reply in first if not reply.has_error()}
         arrays = metrics = None
         if self._asked:
             assert self.arrays is not None, "configure_train comes first"
             signals = self.probe != "everyone"
-            news = self.clients.read_training(self.rounds_played, heard.values(), self.arrays, signals=signals)
+            news = self.clients.read_training(self.rounds_played, replied.values(), self.arrays, signals=signals)
             if news:
-                usable = [heard[node] for node in news]
+                usable = [replied[node] for node in news]
                 arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
-            # Last: where the strategy fails, the round has not been.
+            # Last: if the strategy fails, the round does not count.
             self.clients.remember_training(self.rounds_played, self._asked, news, signals=signals)
-            losses = [told.loss for told in news.values() if told.loss is not None]
+            losses = [one.loss for one in news.values() if one.loss is not None]
             self._row["cohort"] = self.clients.of(self._asked).tolist()
             self._row["local_loss"] = float(np.mean(losses)) if losses else None
-            self._row["bytes_up"] += sum(told.bytes for told in news.values())
+            self._row["bytes_up"] += sum(one.bytes for one in news.values())
             if not news:
                 asked = len(self._asked)
-                log.warning("equifl: round %d: of %d nodes none replied usably; the model stays", self._number, asked)
+                log.warning(
+                    "equifl: round %d: none of %d nodes sent a usable reply; the model is unchanged",
+                    self._number,
+                    asked,
+                )
         self.arrays = arrays or self.arrays
         return arrays, self._without_identity(metrics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Let the strategy write to all who are online, or as many of them as it wants."""
+        """The strategy's messages to all online nodes, or to as many of them as it samples."""
         return self._write(
             "evaluate",
             grid,
@@ -212,53 +216,53 @@ class FairSelection(Strategy):
         )
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The strategy's metrics, and how evenly the model serves those who evaluated it; the round ends here."""
-        heard = self.clients.in_order(first_of_each(replies, None))
-        metrics = self.strategy.aggregate_evaluate(self._number, heard) if heard else None
-        found = self.clients.read_evaluations(self.rounds_played, [reply for reply in heard if not reply.has_error()])
-        row, told = evenness(self.clients, found, [*self._journal.cohorts, self._row["cohort"]])
+        """The strategy's metrics, and fairness over the clients that evaluated; ends the round."""
+        first = self.clients.in_order(first_of_each(replies, None))
+        metrics = self.strategy.aggregate_evaluate(self._number, first) if first else None
+        found = self.clients.read_evaluations(self.rounds_played, [reply for reply in first if not reply.has_error()])
+        row, fairness = evenness(self.clients, found, [*self._journal.cohorts, self._row["cohort"]])
         self._row |= row
         self._journal.write(self._row, self._state(self.rounds_played + 1))
         self.rounds_played += 1
-        return MetricRecord({**(self._without_identity(metrics) or {}), **told})
+        return MetricRecord({**(self._without_identity(metrics) or {}), **fairness})
 
     def _without_identity(self, metrics: MetricRecord | None) -> MetricRecord | None:
-        """The mean of an identity says nothing."""
+        """The metrics without the identity, whose mean is meaningless."""
         if metrics is not None and self.identity is not None:
             metrics.pop(self.identity, None)
         return metrics
 
     @property
     def _number(self) -> int:
-        """Of the round that is under way, as Flower counts: from 1, and on from where a resumed run was."""
+        """Number of the current round as Flower counts, from 1; a resumed run continues its count."""
         return self.rounds_played + 1
 
     def _online(self, grid: Grid) -> list[int]:
-        """Nodes to choose from: `wait_for` of them, or those who are there when patience ends."""
+        """The online nodes, once there are `wait_for` of them or `patience` seconds have passed."""
         until = time.monotonic() + self.patience
         found = len(list(grid.get_node_ids()))
         while (found < self._enough or not self._settled) and time.monotonic() < until:
             before = found
             time.sleep(0.2)
             found = len(list(grid.get_node_ids()))
-            # At the start nodes come in one by one; who is counted in must not depend on the moment.
+            # At the start nodes register one by one: wait until their number is stable.
             self._settled = self._settled or found == before >= self._enough
         self._settled = True
         if found < self._enough:
-            text = "equifl: round %d: waited %g s, and %d nodes are there instead of %d (wait_for)"
+            text = "equifl: round %d: waited %g s, and %d nodes are online instead of %d (wait_for)"
             log.warning(text, self._number, self.patience, found, self._enough)
-        # Who never came is waited for once; who was there and left, again.
+        # Wait once for nodes that never came, but again for nodes that were online and left.
         self._enough = min(self.wait_for, max(found, 1))
         return self.clients.meet(grid)
 
     def _ask(self, grid: Grid, online: list[int], arrays: ArrayRecord) -> None:
         everyone = self.probe == "everyone"
-        asked = online if everyone else sorted(set(self.clients.strangers(online)) - self._probed)
-        self._probed |= set(asked)  # who cannot answer is not asked again and again
+        asked = online if everyone else sorted(set(self.clients.unknown(online)) - self._probed)
+        self._probed |= set(asked)  # a node that cannot answer is asked once
         with_gradient = everyone and "updates" in needs(self.selector)
         question = Question(self.identity, self.sketch if with_gradient else None)
         answers = ask(grid, asked, arrays, question, deadline=self.patience)
-        up = self.clients.hear_answers(first_of_each(answers, asked), fresh=everyone)
+        up = self.clients.read_answers(first_of_each(answers, asked), fresh=everyone)
         self._row["bytes_down"] += len(asked) * bytes_of(arrays)
         self._row["bytes_up"] += up
 
@@ -280,7 +284,7 @@ class FairSelection(Strategy):
         nodes: Callable[[], list[int]],
         configure: Callable[[Grid], Iterable[Message]],
     ) -> list[Message]:
-        """The messages of the wrapped strategy, which would wait for ever for nodes that do not come."""
+        """The messages of the wrapped strategy, or none if it waits for more nodes than there are."""
         shown = nodes()
         wanted = max(least_nodes(self.strategy, what), 1)
         try:
@@ -290,7 +294,7 @@ class FairSelection(Strategy):
             shown = nodes()
         name = type(self.strategy).__name__
         log.warning(
-            "equifl: round %d: no %s, because %s wants %d nodes and %d are there",
+            "equifl: round %d: no %s, because %s needs %d nodes and %d are online",
             self._number,
             what,
             name,
@@ -300,7 +304,7 @@ class FairSelection(Strategy):
         return []
 
     def _config(self, guard: bool) -> dict[str, Any]:
-        """What the folder says of the run, in the terms of a simulation's configuration."""
+        """The configuration for the run folder, with a simulation's keys."""
         wrapped: dict[str, Any] = {
             "strategy": [type(part).__name__ for part in chain(self.strategy)],
             "identity": self.identity,
@@ -322,7 +326,7 @@ class FairSelection(Strategy):
 
 
 def _frugal(selector: Any) -> Any:
-    """With less memory for distances than by default: a server holds a model and what was replied besides."""
+    """The selector with a lower memory limit for distances: a server also holds a model and the replies."""
     options = {field.name for field in fields(selector)} if type(selector) in SELECTORS.values() else set()
     changed: dict[str, Any] = {"inner": _frugal(selector.inner)} if "inner" in options else {}
     if "memory_limit" in options and selector.memory_limit == GIBIBYTE:

@@ -1,4 +1,4 @@
-"""Living with the wrapped strategy: what it must be like, and what it is shown of the federation."""
+"""The wrapped strategy: checks of its settings, and the part of the grid that it sees."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from equifl._numerics.checks import require
 
 
 class TooFewNodes(Exception):  # noqa: N818
-    """The wrapped strategy kept waiting for nodes that are not shown to it."""
+    """The wrapped strategy waits for more nodes than it can see."""
 
 
 class PartOfGrid(Grid):
     """A grid on which only some nodes are online.
 
-    Flower's strategies ask again and again until enough nodes are there. Whoever asks for the fourth time or more, and
-    after `patience` seconds, gets `TooFewNodes`, so that nothing waits for ever.
+    Flower's strategies poll until enough nodes are online. From the fourth poll on, once `patience` seconds have
+    passed, it raises `TooFewNodes`, so that a strategy cannot wait for ever.
     """
 
     def __init__(self, grid: Grid, shown: Callable[[], list[int]], patience: float) -> None:
@@ -31,14 +31,14 @@ class PartOfGrid(Grid):
         self._times_asked = 0
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes shown."""
+        """The visible nodes."""
         self._times_asked += 1
         if self._times_asked > 3 and time.monotonic() > self._until:
             raise TooFewNodes
         return self._shown()
 
     def get_nodes(self) -> Iterable[Any]:
-        """The same, with what is known of each."""
+        """The visible nodes, with Flower's information on each."""
         shown = set(self.get_node_ids())
         return [node for node in nodes_of(self._grid) if node.node_id in shown]
 
@@ -63,14 +63,14 @@ class PartOfGrid(Grid):
 
 
 def nodes_of(grid: Grid) -> Iterable[Any]:
-    """What is known of each node; before Flower had `get_nodes`, that was its id."""
+    """Flower's information on each node; only ids, in versions without `get_nodes`."""
     if hasattr(grid, "get_nodes"):
         return grid.get_nodes()
     return [SimpleNamespace(node_id=node_id) for node_id in grid.get_node_ids()]
 
 
 def require_open(strategy: Strategy, k: int) -> None:
-    """Refuse a strategy that would sample among the chosen, or wait for more nodes than are chosen."""
+    """Raise ValueError for a strategy that would sample among the selected nodes, or wait for more than k."""
     require("strategy", strategy, isinstance(strategy, Strategy), "a flwr.serverapp.strategy.Strategy")
     for part in chain(strategy):
         name = type(part).__name__
@@ -79,13 +79,13 @@ def require_open(strategy: Strategy, k: int) -> None:
         require(f"{name}.fraction_train", fraction, fraction == 1.0, why)
         for field in ("min_train_nodes", "min_available_nodes"):
             least = getattr(part, field, 0)
-            require(f"{name}.{field}", least, least <= k, f"at most k = {k}: no more nodes than that are shown to it")
+            require(f"{name}.{field}", least, least <= k, f"at most k = {k}: it sees no more nodes than that")
         sampled = getattr(part, "num_sampled_clients", k)
         require(f"{name}.num_sampled_clients", sampled, sampled == k, f"k = {k}")
 
 
 def least_nodes(strategy: Strategy, what: str) -> int:
-    """How many nodes a strategy waits for."""
+    """The number of nodes a strategy waits for."""
     wanted = [getattr(part, f"min_{field}_nodes", 0) for part in chain(strategy) for field in (what, "available")]
     return max(wanted)
 

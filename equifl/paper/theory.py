@@ -124,7 +124,7 @@ def corrected_bound(*, K: int, L: float, E: int, N: int, f0: float, sigma2: floa
 
 
 def separated_bound(*, K: int, L: float, E: int, m: int, f0: float, sigma2: float, delta: float) -> float:
-    """The same where cohorts are chosen before batches are drawn: noise apart, so that it vanishes as K grows.
+    """The same where cohorts are chosen before batches are drawn: noise separated, so that it vanishes as K grows.
 
     It is under P(k) with `zeta_least`, too.
 

@@ -59,7 +59,7 @@ def _dissimilarity(numbers: Numbers) -> Drawing:
     return _over_rounds(
         "dissimilarity",
         "Dissimilarity over rounds",
-        "How far two clients' accuracies are apart on average, in points; lower is fairer.",
+        "Mean difference between two clients' accuracies, in points; lower is fairer.",
         "dissimilarity, points",
         numbers,
         lambda selector: selector.dissimilarity,

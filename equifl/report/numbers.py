@@ -1,4 +1,4 @@
-"""What the figures show, as plain numbers: everything is computed here, and nothing is drawn."""
+"""The numbers in the figures: all are computed here, and nothing is drawn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from equifl.experiment.table import Row
 from equifl.statistics import interval
 
-Lanes = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
+BySeed = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
 
 
 @dataclass(frozen=True)
 class Series:
-    """A value over rounds: mean over seeds and half-width of its 95 % interval, nan where one seed knows it."""
+    """A value over rounds: mean over seeds and half-width of its 95 % interval, nan with a single seed."""
 
     rounds: list[int]  # played by then: the first is 1
     mean: list[float]
@@ -64,7 +64,7 @@ class ClientPoint:
 
 @dataclass(frozen=True)
 class Point:
-    """Where one seed ended."""
+    """The last evaluated round of one seed."""
 
     seed: int
     accuracy: float
@@ -73,7 +73,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Selector:
-    """All that is drawn of one selector."""
+    """The numbers drawn for one selector."""
 
     accuracy: Series
     dissimilarity: Series
@@ -82,14 +82,14 @@ class Selector:
     clients: Ranked  # accuracy in the last evaluated round, lowest first
     scatter: list[ClientPoint]
     participation: Participation
-    terms: dict[str, Series]  # G, H, g: what the cohort was worth in each; empty without an objective
+    terms: dict[str, Series]  # G, H, g: the value of the cohort in each; empty without an objective
     down: Series  # bytes since the beginning
     up: Series
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """All that is drawn of a run, selectors in the order of its configuration."""
+    """The numbers drawn for an experiment, selectors in the order of its configuration."""
 
     rounds: int
     played: int
@@ -101,7 +101,7 @@ class Numbers:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to play."""
+        """Whether all rounds are done."""
         return self.played == self.rounds
 
 
@@ -111,11 +111,11 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     evaluated = max((row["round"] + 1 for row in rows if "accuracy" in row), default=0)
     if not evaluated:
         raise ValueError("records: no evaluated round yet")
-    lanes: dict[str, dict[int, list[Row]]] = {
+    records: dict[str, dict[int, list[Row]]] = {
         name: {seed: [] for seed in config["seeds"]} for name in config["selectors"]
     }
     for row in rows:
-        lanes[row["selector"]][row["seed"]].append(row)
+        records[row["selector"]][row["seed"]].append(row)
     played = max(row["round"] for row in rows) + 1
     clients = config["clients"] or _clients_seen(rows)
     natural = config["data"].get("partition", {}).get("kind") == "natural"
@@ -127,36 +127,36 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         seeds=len(config["seeds"]),
         clients=clients,
         same_clients=same,
-        selectors={name: _selector(by_seed, clients, same) for name, by_seed in lanes.items()},
+        selectors={name: _selector(by_seed, clients, same) for name, by_seed in records.items()},
     )
 
 
 def _clients_seen(rows: Iterable[Row]) -> int:
-    """How many there are in a live federation, which nobody knows beforehand."""
+    """The number of clients in a Flower federation, from its records."""
     return max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
 
 
-def _selector(lanes: Lanes, clients: int, same: bool) -> Selector:
-    finals = {seed: [row for row in rows if "accuracy" in row][-1] for seed, rows in lanes.items()}
-    terms = dict.fromkeys(term for rows in lanes.values() for row in rows for term in row.get("objective") or {})
+def _selector(by_seed: BySeed, clients: int, same: bool) -> Selector:
+    finals = {seed: [row for row in rows if "accuracy" in row][-1] for seed, rows in by_seed.items()}
+    terms = dict.fromkeys(term for rows in by_seed.values() for row in rows for term in row.get("objective") or {})
     return Selector(
-        accuracy=_series(lanes, lambda row: row.get("accuracy")),
-        dissimilarity=_series(lanes, lambda row: row.get("dissimilarity")),
-        worst10=_series(lanes, lambda row: row.get("worst10")),
+        accuracy=_series(by_seed, lambda row: row.get("accuracy")),
+        dissimilarity=_series(by_seed, lambda row: row.get("dissimilarity")),
+        worst10=_series(by_seed, lambda row: row.get("worst10")),
         plane=[Point(seed, row["accuracy"], row["dissimilarity"]) for seed, row in finals.items()],
         clients=_ranked([row["client_accuracy"] for row in finals.values()], same),
-        scatter=[point for seed, row in finals.items() for point in _points(seed, row, lanes[seed])],
-        participation=_participation(lanes, clients, same),
-        terms={term: _series(lanes, _term(term)) for term in terms},
-        down=_total(lanes, "bytes_down"),
-        up=_total(lanes, "bytes_up"),
+        scatter=[point for seed, row in finals.items() for point in _points(seed, row, by_seed[seed])],
+        participation=_participation(by_seed, clients, same),
+        terms={term: _series(by_seed, _term(term)) for term in terms},
+        down=_total(by_seed, "bytes_down"),
+        up=_total(by_seed, "bytes_up"),
     )
 
 
-def _series(lanes: Lanes, read: Callable[[Row], float | None]) -> Series:
-    """Of the rounds in which at least one seed knows the value, over the seeds that do."""
+def _series(by_seed: BySeed, read: Callable[[Row], float | None]) -> Series:
+    """The value in each round with at least one known value, over the seeds that have one."""
     found: dict[int, list[float]] = {}
-    for rows in lanes.values():
+    for rows in by_seed.values():
         for row in rows:
             value = read(row)
             if value is not None:
@@ -169,10 +169,10 @@ def _term(term: str) -> Callable[[Row], float | None]:
     return lambda row: (row.get("objective") or {}).get(term)
 
 
-def _total(lanes: Lanes, key: str) -> Series:
+def _total(by_seed: BySeed, key: str) -> Series:
     """Bytes since the beginning."""
     totals = {}
-    for seed, rows in lanes.items():
+    for seed, rows in by_seed.items():
         sums = np.cumsum([row[key] for row in rows]).tolist()
         totals[seed] = [{"round": row["round"], "total": total} for row, total in zip(rows, sums, strict=True)]
     return _series(totals, lambda row: row["total"])
@@ -181,7 +181,7 @@ def _total(lanes: Lanes, key: str) -> Series:
 def _ranked(by_seed: Sequence[Sequence[float | None]], same: bool, *, descending: bool = False) -> Ranked:
     """From one value a client for each seed; None and what a list lacks at its end are unknown, and left out.
 
-    In a live federation not everyone evaluates, and clients join.
+    In a Flower federation some clients do not evaluate, and clients may join.
     """
     values = np.full((len(by_seed), max(map(len, by_seed))), np.nan)
     for row, given in zip(values, by_seed, strict=True):
@@ -204,11 +204,11 @@ def _points(seed: int, final: Row, rows: Sequence[Row]) -> list[ClientPoint]:
     return [ClientPoint(seed, client, times[client], accuracy[client]) for client in known]
 
 
-def _participation(lanes: Lanes, clients: int, same: bool) -> Participation:
-    seed, shown = next(iter(lanes.items()))
+def _participation(by_seed: BySeed, clients: int, same: bool) -> Participation:
+    seed, shown = next(iter(by_seed.items()))
     selected = np.zeros((clients, len(shown)), np.uint8)
     for column, row in enumerate(shown):
         selected[row["cohort"], column] = 1
-    cohorts = ([client for row in rows for client in row["cohort"]] for rows in lanes.values())
+    cohorts = ([client for row in rows for client in row["cohort"]] for rows in by_seed.values())
     counts = [np.bincount(np.array(cohort, np.int64), minlength=clients).tolist() for cohort in cohorts]
     return Participation(seed, selected, _ranked(counts, same, descending=True))

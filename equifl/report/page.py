@@ -33,9 +33,7 @@ REPORT = "report.html"
 def write_report(results: Results, output: Path | str | None = None) -> Path:
     """Write the report, finished or not; returns where it is (default: report.html in the results' folder)."""
     if output is None and results.folder is None:
-        raise ValueError(
-            "output: missing; results in memory have no folder of their own: say where, report('page.html')"
-        )
+        raise ValueError("output: missing; results in memory have no folder; give a file: report('page.html')")
     path = Path(output) if output is not None else results.folder / REPORT  # type: ignore[operator]
     allowed = "a name that ends in .html or .htm; for a PDF, open the page in a browser and print it to a file"
     require("output", str(path), path.suffix.lower() in (".html", ".htm"), allowed)
@@ -68,7 +66,7 @@ def make_page(results: Results) -> str:
         drawings=[_for_page(drawing) for drawing in draw(numbers)],
         toml=as_toml(config),
         made_with=made_with,
-        plotly=Markup(get_plotlyjs()),  # ours to trust, and full of characters that escaping would break
+        plotly=Markup(get_plotlyjs()),  # trusted, and escaping would break it
     )
 
 
@@ -85,18 +83,18 @@ def as_toml(config: Mapping[str, Any]) -> str:
     class = "a:B"
     <BLANKLINE>
     """
-    return tomli_w.dumps(_told_of(config))
+    return tomli_w.dumps(_without_none(config))
 
 
-def _told_of(table: Mapping[str, Any]) -> dict[str, Any]:
-    told = {key: value for key, value in table.items() if value is not None}
-    return {key: _told_of(value) if isinstance(value, Mapping) else value for key, value in told.items()}
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in table.items() if value is not None}
+    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in given.items()}
 
 
 def _title(name: str, numbers: Numbers) -> str:
     counts = [("client", numbers.clients), ("round", numbers.rounds), ("seed", numbers.seeds)]
-    told = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts)
-    return f"{name}: {told}"
+    text = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts)
+    return f"{name}: {text}"
 
 
 def _lead(table: Table) -> str:
@@ -131,17 +129,17 @@ def _for_page(drawing: Drawing) -> dict[str, Any]:
 
 def _csv(data: Rows) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_told(value) for value in row] for row in data)
+    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in data)
     return text.getvalue()
 
 
-def _told(value: Any) -> Any:
-    """Ten digits are more than seeds can tell, and nan is nothing."""
+def _cell(value: Any) -> Any:
+    """A number with ten digits, nan as an empty cell."""
     if not isinstance(value, float):
         return value
     return "" if math.isnan(value) else f"{value:.10g}"
 
 
 def data_uri(text: str, kind: str) -> str:
-    """A link that holds what it links to."""
+    """A link that contains the file."""
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from equifl.experiment.table import display_name
 
-# Okabe and Ito's colours, told apart by the colour-blind. Two of theirs vanish: black in the dark, yellow on white.
+# Okabe and Ito's colours, distinct for the colour-blind, without black and yellow: invisible on dark and white.
 # Grey and a dark red stand for them.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C8C8C", "#C2213A")
 DASHES = ("solid", "10px,5px", "3px,3px", "8px,3px,2px,3px")  # for lines that coincide, and printers without colours

@@ -1,4 +1,4 @@
-"""Who trains next: one method, one file. For one's own: the protocol, and the rules that all share."""
+"""Client selectors, one method a file; the protocol and the shared rules, for writing your own."""
 
 from equifl.selectors._common import cohort_size, maximise, unknown_first
 from equifl.selectors.base import HasObjective, Selector

@@ -1,4 +1,4 @@
-"""The rules that are the same for every selector: how many, from whom, and what to do with unknown clients."""
+"""Rules shared by all selectors: the size of the cohort, its candidates, and the treatment of unknown clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MaximisesObjective:
 
 
 def check_call(signals: Any, k: int) -> None:
-    """Refuse what is no `Signals`, or no number of clients."""
+    """Raise ValueError unless `signals` is a `Signals` and `k` an integer of 1 or more."""
     if not isinstance(signals, Signals):
         raise ValueError(
             f"signals: got {type(signals).__name__}; expected equifl.Signals, for example Signals(updates=array) or "
@@ -42,7 +42,7 @@ def check_call(signals: Any, k: int) -> None:
 
 
 def cohort_size(signals: Signals, k: int) -> int:
-    """k, or everyone who is available with a warning if they are fewer."""
+    """k, or the number of available clients, with a warning, if that is smaller."""
     check_call(signals, k)
     available = int(signals.available.sum())
     if k > available:
@@ -52,40 +52,46 @@ def cohort_size(signals: Signals, k: int) -> int:
 
 
 def warn_if_uninformed(signals: Signals, known: Bools) -> None:
-    """Say so if a choice is random because nobody sends what the selector needs, though they send the other."""
-    heard = {"losses": signals.knows_loss.any(), "updates": signals.knows_update.any()}
-    if not known.any() and any(heard.values()):
-        missing = " or ".join(name for name, some in heard.items() if not some) or "losses with updates"
+    """Warn if the choice is random because no client sends what the selector needs, though some send other signals."""
+    sent = {"losses": signals.knows_loss.any(), "updates": signals.knows_update.any()}
+    if not known.any() and any(sent.values()):
+        missing = " or ".join(name for name, some in sent.items() if not some) or "losses with updates"
         warnings.warn(f"no client has sent {missing} yet, which this selector needs: it chose at random", stacklevel=5)
 
 
 def must_wait(signals: Signals, order: Ints, k: int, known: Bools) -> Bools:
-    """Of available clients in the order of a queue, which ones wait, though unknown, until the others are seated.
+    """(len(order),) which unknown clients lose their priority and are selected only if places are left over.
 
-    Two kinds do. Who was asked n times and never answered is asked again 1, 2, 4, ... 2^(n-1) rounds later. Who joined
-    after the first round: of those still unknown no more than their share of the k seats, rounded up, do not wait.
+    A client that was selected n times and never replied waits 2^(n-1) rounds before it has priority again. Clients
+    that joined after the first round have priority for at most their share of the k places, rounded up.
+
+    Args:
+        signals: what is known of the clients.
+        order: ids of available clients, first in the queue first.
+        k: places in the cohort.
+        known: (N,) whether the selector has the signals it needs of a client.
     """
     unknown = ~known[order]
     asked = signals.times_selected[order]
-    mute = unknown & (asked > 0) & (signals.round < asked_again(signals, order)) & known.any()
+    silent = unknown & (asked > 0) & (signals.round < asked_again(signals, order)) & known.any()
     late = unknown & (signals.joined[order] > 0)
     share = -(-k * int(late.sum()) // max(1, int(signals.available.sum())))
-    over = late & ~mute
+    over = late & ~silent
     over[np.flatnonzero(over)[:share]] = False
-    return mute | over
+    return silent | over
 
 
 def asked_again(signals: Signals, ids: Ints) -> Ints:
-    """The first round in which a client that never answered is asked once more: the wait doubles each time."""
+    """The round from which a client that never replied has priority again: the wait doubles with each selection."""
     wait = 2 ** np.clip(signals.times_selected[ids] - 1, 0, 40)
     return np.where(signals.times_selected[ids] > 0, signals.last_selected[ids] + 1 + wait, 0)
 
 
 def unknown_first(signals: Signals, k: int, *, known: Bools, rng: Rng, choose: Callable[[Ints, int], Ints]) -> Ints:
-    """Unknown clients in random order, then whom `choose(candidates, seats)` picks from the others.
+    """A cohort of unknown clients in random order, then of known ones that `choose(candidates, places)` picks.
 
-    `known` says of whom the selector knows what it needs. Unknown clients come first, because one must be known to be
-    represented, but for those who `must_wait`: these take what seats are left.
+    `known` marks the clients whose signals the selector has. The others come first, because only a client with known
+    signals can be represented. Those that `must_wait` come last and fill the places that are left.
     """
     k = cohort_size(signals, k)
     warn_if_uninformed(signals, known)
@@ -100,7 +106,7 @@ def unknown_first(signals: Signals, k: int, *, known: Bools, rng: Rng, choose: C
 
 
 def check_greedy(*, sample: int | None, scale: Scale = "absolute", memory_limit: int = GIBIBYTE) -> None:
-    """Refuse bad parameters of the submodular selectors when they are made, not in the first round."""
+    """Raise ValueError for invalid parameters of a submodular selector, at construction and not in the first round."""
     if sample is not None:
         integer("sample", sample, least=1)
     require("scale", scale, scale in get_args(Scale), " or ".join(map(repr, get_args(Scale))))
@@ -108,12 +114,12 @@ def check_greedy(*, sample: int | None, scale: Scale = "absolute", memory_limit:
 
 
 def maximise(function: SetFunction, signals: Signals, k: int, *, sample: int | None, rng: Rng) -> Ints:
-    """The cohort of the largest value by lazy greedy, or by stochastic greedy if `sample` says how many to try."""
+    """The cohort that maximises `function`: by lazy greedy, or stochastic greedy with `sample` candidates a step."""
     draws = generator(rng)
 
-    def choose(candidates: Ints, seats: int) -> Ints:
+    def choose(candidates: Ints, places: int) -> Ints:
         if sample is None:
-            return lazy_greedy(function, seats, candidates=candidates)
-        return stochastic_greedy(function, seats, sample=sample, rng=draws, candidates=candidates)
+            return lazy_greedy(function, places, candidates=candidates)
+        return stochastic_greedy(function, places, sample=sample, rng=draws, candidates=candidates)
 
     return unknown_first(signals, k, known=function.known, rng=draws, choose=choose)

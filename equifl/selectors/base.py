@@ -1,4 +1,4 @@
-"""What a selector is: the protocol, and what callers of any selector ask of it."""
+"""The selector protocol, and functions for code that calls any selector."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Rng: TypeAlias = np.random.Generator | int | None  # a generator, or a seed for 
 
 @runtime_checkable
 class Selector(Protocol):
-    """Whatever has this method is a selector, ours or yours; `equifl.testing.SelectorContract` tests it.
+    """Any object with this method is a selector; `equifl.testing.SelectorContract` tests it.
 
-    It keeps nothing between calls: memory is in `signals`, randomness in `rng`. It may say in an attribute `needs`
-    which of "losses" and "updates" it looks at, so that nobody computes or sends the other for it.
+    A selector has no state: memory is in `signals`, randomness in `rng`. An optional attribute `needs` names which of
+    "losses" and "updates" it uses; the other is then neither computed nor sent.
     """
 
     def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
@@ -27,27 +27,27 @@ class Selector(Protocol):
 
 @runtime_checkable
 class HasObjective(Protocol):
-    """A selector that maximises a set function, and can say which."""
+    """A selector that maximises a set function and returns it."""
 
     def objective(self, signals: Signals) -> SetFunction:
-        """What it would maximise for these signals."""
+        """The set function it maximises for these signals."""
         ...
 
 
 def needs(selector: object) -> frozenset[str]:
-    """Which of "losses" and "updates" a selector looks at: both, if it does not say."""
+    """Which of "losses" and "updates" a selector uses; both, if it has no `needs`."""
     return frozenset(getattr(selector, "needs", ("losses", "updates")))
 
 
 def sample_of(selector: object) -> int | None:
-    """R of stochastic greedy: the selector's, else that of the one inside it; None = every client, by lazy greedy."""
+    """The sample size of stochastic greedy, from the selector or its `inner`; None = lazy greedy over all clients."""
     sample = getattr(selector, "sample", None)
     inner = getattr(selector, "inner", None)
     return sample if sample is not None or inner is None else sample_of(inner)
 
 
 def require_cohort(cohort: Ints, signals: Signals, k: int, name: str) -> Ints:
-    """What a selector chose, if it is what `Selector.select` promises; for those who call selectors of others."""
+    """The cohort as int64, after a check that it is what `Selector.select` promises; else a ValueError."""
     ids = np.asarray(cohort)
     ok = ids.shape == (k,) and ids.dtype.kind in "iu" and len(np.unique(ids)) == k
     ok = ok and bool(((ids >= 0) & (ids < signals.n)).all() and signals.available[ids].all())

@@ -1,4 +1,4 @@
-"""DivFL (Balakrishnan et al. 2022): the cohort whose updates represent everyone's."""
+"""DivFL (Balakrishnan et al. 2022): the cohort whose updates represent those of all clients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from equifl.signals import Signals
 
 @dataclass(frozen=True, kw_only=True)
 class DivFL(MaximisesObjective):
-    """Maximises facility location G(S) (eq. 9 and 10): every client has somebody similar in the cohort.
+    """Maximises facility location G(S) (eq. 9 and 10): every client is close to a member of the cohort.
 
-    Clients whose update was never heard come first, in random order; the unavailable are represented
-    but not selected.
+    Clients whose update is unknown come first, in random order. Unavailable clients are represented but not selected.
 
     Args:
         sample: r of stochastic greedy (eq. 17); None = every client, by lazy greedy.
@@ -38,5 +37,5 @@ class DivFL(MaximisesObjective):
         check_greedy(sample=self.sample, scale=self.scale, memory_limit=self.memory_limit)
 
     def objective(self, signals: Signals) -> SetFunction:
-        """G: how well a cohort represents everyone."""
+        """G: how well a cohort represents all clients."""
         return FacilityLocation(signals, scale=self.scale, memory_limit=self.memory_limit)

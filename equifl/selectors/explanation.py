@@ -1,4 +1,4 @@
-"""Why a cohort was chosen: what it is worth to the selector, term by term."""
+"""The value of a cohort, term by term of the selector's objective."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from equifl.signals import Ints, Signals
 def select_and_explain(
     selector: Selector, signals: Signals, k: int, *, rng: np.random.Generator, name: str
 ) -> tuple[Ints, dict[str, Any]]:
-    """The cohort, checked, and its `explanation`; the objective, which takes half of the time, is made once.
+    """The cohort, checked, and its `explanation`; the objective is built once for both.
 
     Args:
-        selector: whose choice is wanted.
-        signals: what it looks at.
+        selector: the selector to call.
+        signals: what is known of the clients.
         k: how many clients, no more than are available.
-        rng: what its random choices are drawn from.
-        name: what the selector is called if its choice is refused.
+        rng: source of its random choices.
+        name: name of the selector in the error if its cohort is invalid.
     """
     function: SetFunction | None
     if isinstance(selector, MaximisesObjective) and type(selector).select is MaximisesObjective.select:
@@ -36,7 +36,7 @@ def select_and_explain(
 
 
 def explanation(function: SetFunction, cohort: Ints) -> dict[str, Any]:
-    """What the cohort is worth, term by term, and the pick (from 1) with which H was saturated."""
+    """The value of the cohort, term by term, and the pick (from 1) at which H was saturated."""
     if not len(cohort):
         return {}
     table = explain(function, cohort)

@@ -1,4 +1,4 @@
-"""Power-of-Choice (Cho, Wang, Joshi 2020): of a few drawn at random, those who fare worst."""
+"""Power-of-Choice (Cho, Wang, Joshi 2020): the largest losses among a few clients drawn at random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from equifl.signals import Ints, Signals
 class PowerOfChoice:
     """The k largest losses among d clients drawn without replacement, with probability proportional to size.
 
-    Clients whose loss was never heard come first, in random order.
+    Clients whose loss is unknown come first, in random order.
 
     Args:
         candidates: d, at least k; None = 2k.
@@ -42,10 +42,10 @@ class PowerOfChoice:
         d = 2 * k if self.candidates is None else self.candidates
         require("candidates", d, d >= k, f"at least k, which is {k}")
 
-        def choose(candidates: Ints, seats: int) -> Ints:
+        def choose(candidates: Ints, places: int) -> Ints:
             # The first d arrivals of exponential clocks with these rates: successive draws without replacement.
             arrivals = draws.exponential(size=len(candidates)) / signals.sizes[candidates]
             drawn = np.sort(candidates[np.argsort(arrivals)[:d]])
-            return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:seats]]
+            return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:places]]
 
         return unknown_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose)

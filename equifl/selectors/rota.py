@@ -1,4 +1,4 @@
-"""Rota: everybody takes part equally often, in cohorts that are each a miniature of the population."""
+"""Rota: all clients are selected equally often, in cohorts whose mean update is close to the population's."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from equifl.selectors._common import asked_again, cohort_size, must_wait, warn_i
 from equifl.selectors.base import Rng
 from equifl.signals import Floats, Ints, Signals
 
-_GROUPS = 32  # planned at a time: more make the group that is played hardly better
-_CLIENTS = 2048  # planned at a time: their Gram matrix takes 32 MiB
+_GROUPS = 32  # in one plan: more hardly improve the balance of the selected group
+_CLIENTS = 2048  # in one plan: their Gram matrix takes 32 MiB
 _OVERDUE = 1.5  # times the median wait of the pool
-_PASSES = 100  # over the clients, in search of swaps: a handful are enough, and rounding could make it go on for ever
-_SEATS = 128  # planned at a time: 2,048 clients make 16 groups of them; were they few, each would be less balanced
+_PASSES = 100  # over the clients, in search of swaps: a handful suffice, but rounding could make it cycle
+_PLACES = 128  # in one plan: 2,048 clients make 16 such groups; with fewer groups each would be less balanced
 
-Each: TypeAlias = Callable[..., Iterable[Any]]  # `map`, or what does the same elsewhere
+Each: TypeAlias = Callable[..., Iterable[Any]]  # `map`, or an equivalent that runs elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rota:
-    """Plays a group of those who took part least often, chosen so that their mean update is the population's.
+    """Selects among the clients with the fewest turns a group whose mean update is close to the population's.
 
-    1. The pool is the available clients with the fewest turns: selections, but for who was away or joined late, who
-       counts as about as far as the others (`SignalStore`, which says how much is made up for). If they are fewer
-       than k, all of them are selected and the pool is those with the next count.
+    1. The pool is the available clients with the fewest turns. Turns are selections, plus missed turns for clients
+       that were unavailable or joined late (see `SignalStore`). If the pool has fewer than k clients, all of them are
+       selected and the pool becomes the clients with the next count.
     2. The pool is split into groups of k that minimise sum over groups of |sum over members of (u_i - u_mean)|^2,
        by swaps from a random start (anticlustering), in at most 100 passes over the clients.
-    3. One of the groups is played, at random. The next round plans anew with the pool that is left.
+    3. One of the groups is selected, at random. The next round makes a new plan for the remaining pool.
 
-    An unknown client goes first among those with as many turns, in random order, unless it must wait: because it was
-    asked and never answered, or because too many joined at once.
-    From a large pool a random part is planned: 32 groups, at most 2,048 clients. From such a pool a large cohort comes
-    from several parts, each of which gets at most 128 seats.
+    Unknown clients come first among those with equally many turns, in random order, unless they must wait: because
+    they were selected and never replied, or because too many joined at once.
+    A plan covers a random part of a large pool: 32 groups, at most 2,048 clients. A large cohort from such a pool is
+    made of several plans, each of at most 128 places.
 
     >>> signals = Signals(updates=[[-2.0], [2.0], [-1.0], [1.0]])
     >>> sorted(Rota().select(signals, 2, rng=0).tolist()) in ([0, 1], [2, 3])
@@ -51,7 +51,7 @@ class Rota:
         return self.select_around(None, signals, k, rng=rng)
 
     def select_around(self, mean: Floats | None, signals: Signals, k: int, *, rng: Rng, each: Each = map) -> Ints:
-        """The same, for a caller who has the mean update of all known clients, or a `map` to plan elsewhere."""
+        """As `select`, given the mean update of known clients (None = compute it); `each` may run plans elsewhere."""
         k, rng = cohort_size(signals, k), generator(rng)
         known = signals.knows_update
         warn_if_uninformed(signals, known)
@@ -68,107 +68,111 @@ class Rota:
         count = turns[queue[k - 1]]
         sure = queue[:k][(turns[queue[:k]] < count) | ~known[queue[:k]]]
         pool = queue[(turns[queue] == count) & known[queue]]
-        seats = k - len(sure)
-        if seats in (0, len(pool)):
-            return np.concatenate([sure, pool[:seats]])
-        sure, pool = _with_overdue(signals, sure, pool, seats)
-        seats = k - len(sure)
-        if not seats:
+        places = k - len(sure)
+        if places in (0, len(pool)):
+            return np.concatenate([sure, pool[:places]])
+        sure, pool = _with_overdue(signals, sure, pool, places)
+        places = k - len(sure)
+        if not places:
             return sure
-        tables = _set_tables(pool, seats, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
+        plans = _plans(pool, places, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
         products = centred_products(signals, mean)
 
-        def pull(table: _Table) -> Floats:
-            nobody = np.zeros(len(table.clients))
-            return products(table.clients, table.seated).sum(axis=1, dtype=float) if len(table.seated) else nobody
+        def pull(plan: _Plan) -> Floats:
+            if not len(plan.selected):
+                return np.zeros(len(plan.clients))
+            return products(plan.clients, plan.selected).sum(axis=1, dtype=float)
 
-        inner = (products(table.clients, table.clients) for table in tables)
-        labels, groups = [table.labels for table in tables], [table.groups for table in tables]
-        plans = (each if len(tables) > 1 else map)(planned, inner, map(pull, tables), labels, groups)
+        inner = (products(plan.clients, plan.clients) for plan in plans)
+        labels, groups = [plan.labels for plan in plans], [plan.groups for plan in plans]
+        final = (each if len(plans) > 1 else map)(planned, inner, map(pull, plans), labels, groups)
 
-        def played(table: _Table, plan: Ints) -> Ints:
-            return table.clients[plan == (0 if len(table.seated) else rng.integers(table.groups))]
+        def one_group(plan: _Plan, labels: Ints) -> Ints:
+            return plan.clients[labels == (0 if len(plan.selected) else rng.integers(plan.groups))]
 
-        return np.concatenate([sure, *map(played, tables, plans)])
+        return np.concatenate([sure, *map(one_group, plans, final)])
 
 
-def _with_overdue(signals: Signals, sure: Ints, pool: Ints, seats: int) -> tuple[Ints, Ints]:
-    """Who is sure of a seat, and the rest of the pool, if clients whose counts were raised have waited far too long.
+def _with_overdue(signals: Signals, sure: Ints, pool: Ints, places: int) -> tuple[Ints, Ints]:
+    """Clients sure to be selected, now with those that waited far too long after an absence; and the rest of the pool.
 
-    Raised counts no longer tell who was served, and a client that fits into no balanced group would be left out each
-    time. So whoever waited half as long again as most of the pool is sure of a seat; where nobody was away, no one.
+    Raised turns no longer say who was selected, and a client that fits into no balanced group would be left out each
+    time. So a client that waited 1.5 times the pool's median is selected. Where no client was absent, nothing changes.
     """
     waited = signals.waited[pool]
     overdue = (signals.missed_turns[pool] > 0) & (waited > _OVERDUE * np.median(waited))
-    first = pool[overdue][np.argsort(-waited[overdue], kind="stable")][:seats]
+    first = pool[overdue][np.argsort(-waited[overdue], kind="stable")][:places]
     return np.concatenate([sure, first]), pool[~np.isin(pool, first)]
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Some of the seats: which clients they are planned for, and who sits there already.
+class _Plan:
+    """Some places of the cohort, the clients to fill them from, and those already selected.
 
-    Group 0 sits with these; then full groups of as many; the rest is in no group, which costs nothing.
+    Group 0 has `places` clients beside the selected ones. The other groups are of the same size in all. Clients left
+    over are in no group and do not count in the objective.
     """
 
     clients: Ints
-    seats: int
-    seated: Ints
+    places: int
+    selected: Ints
 
     @property
     def size(self) -> int:
-        """Of a group."""
-        return self.seats + len(self.seated)
+        """Clients in a group."""
+        return self.places + len(self.selected)
 
     @property
     def groups(self) -> int:
-        return 1 + (len(self.clients) - self.seats) // self.size
+        return 1 + (len(self.clients) - self.places) // self.size
 
     @property
     def labels(self) -> Ints:
-        """The group of each client, before anybody swaps."""
-        places = np.arange(len(self.clients)) + len(self.seated)
-        return np.minimum(places // self.size, self.groups)
+        """The group of each client, before any swap."""
+        positions = np.arange(len(self.clients)) + len(self.selected)
+        return np.minimum(positions // self.size, self.groups)
 
 
-def _set_tables(pool: Ints, seats: int, seated: Ints, *, most: int) -> list[_Table]:
-    """One for the whole pool if that is no more than `most`, else as many as it takes, with so many clients each.
+def _plans(pool: Ints, places: int, selected: Ints, *, most: int) -> list[_Plan]:
+    """One plan for the whole pool if it has at most `most` clients, else several with at most that many each.
 
-    A part of the pool is not balanced itself, and its groups share what it is off: the more they are, the better.
+    The mean of a part differs from the population's, and its groups share the difference: with more groups each has
+    less of it.
     """
-    count = -(-seats // _SEATS) if len(pool) > most else 1
+    count = -(-places // _PLACES) if len(pool) > most else 1
     parts = np.array_split(pool, count)
-    shares = [len(share) for share in np.array_split(np.arange(seats), count)]
+    shares = [len(share) for share in np.array_split(np.arange(places), count)]
     return [
-        _Table(part[:most], share, seated[i::count]) for i, (part, share) in enumerate(zip(parts, shares, strict=True))
+        _Plan(part[:most], share, selected[i::count])
+        for i, (part, share) in enumerate(zip(parts, shares, strict=True))
     ]
 
 
 def planned(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
-    """The labels after swaps of members between groups, while it lowers the sum over groups g of |s_g|^2.
+    """The labels after swaps between groups, made as long as they lower the sum over groups g of |s_g|^2.
 
-    s_g is the sum of g's centred updates; `inner` their inner products, `pull` those with what sits in group 0
-    already. Exchanging i in g for j in h adds 2 <u_j - u_i, s_g> + |u_j - u_i|^2 to |s_g|^2, and likewise for h.
-    That holds for any symmetric `inner`, also one from distances that no updates can have. A swap must gain more than
-    rounding could feign, and there are at most `_PASSES` passes over the clients: so it ends.
+    s_g is the sum of g's centred updates. `inner` has their inner products, `pull` those with the sum of the clients
+    already selected, which are in group 0. Exchanging i in g for j in h adds 2 <u_j - u_i, s_g> + |u_j - u_i|^2 to
+    |s_g|^2, and likewise for h. That holds for any symmetric `inner`, also from distances that are not Euclidean. It
+    terminates: a swap must gain more than the rounding error, and there are at most `_PASSES` passes over the clients.
     """
     inner, pull, labels = inner.astype(np.float64), pull.astype(np.float64), labels.copy()
     everyone = np.arange(len(labels))
-    counts = np.append(np.ones(groups), 0.0)  # the last label is nobody's group
+    counts = np.append(np.ones(groups), 0.0)  # the last label means no group
     member = np.zeros((len(labels), groups + 1))
     member[everyone, labels] = 1.0
     along = np.asfortranarray(inner @ member)  # <u_i, s_g>
     along[:, 0] += pull
     squares = np.diagonal(inner)
-    apart = squares[:, None] + squares - 2 * inner  # |u_i - u_j|^2
+    pairwise = squares[:, None] + squares - 2 * inner  # |u_i - u_j|^2
     enough = max(1e-9 * np.abs(squares).sum(), 1e-13 * np.abs(inner).sum())
-    own, weight = along[everyone, labels], counts[labels]  # <u_j, s> of j's own group, and whether that is one
+    own, weight = along[everyone, labels], counts[labels]  # <u_j, s> of j's own group; 0 if it is in none
     for _ in range(_PASSES):
         improved = False
         for i in everyone:
             g = labels[i]
-            change = counts[g] * (2 * (along[:, g] - along[i, g]) + apart[i])
-            change += weight * (2 * (along[i, labels] - own) + apart[i])
+            change = counts[g] * (2 * (along[:, g] - along[i, g]) + pairwise[i])
+            change += weight * (2 * (along[i, labels] - own) + pairwise[i])
             change[labels == g] = 0.0
             j = int(np.argmin(change))
             if change[j] < -enough:

@@ -1,4 +1,4 @@
-"""SubTrunc: a representative cohort, with a bonus for clients who fare badly until it is enough."""
+"""SubTrunc: a representative cohort, with a truncated bonus for clients with a high loss."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PHI: Mapping[str, Callable[[Floats], Floats]] = {"log1p": np.log1p, "identity": 
 class SubTrunc(MaximisesObjective):
     """Maximises W(S) = G(S) + lam * min(b, F(S)), F(S) = sum over S of phi(loss) (eq. 11 to 13).
 
-    lam = 0 is DivFL. A large b rewards the worst off without end, a small one ignores them. Clients whose
-    loss or update was never heard come first, in random order.
+    lam = 0 is DivFL. With a large b every high loss adds to the value; with a small b hardly any does. Clients whose
+    loss or update is unknown come first, in random order.
 
     Args:
         lam: weight of the fairness term, 0 or more.
@@ -54,18 +54,20 @@ class SubTrunc(MaximisesObjective):
         check_greedy(sample=self.sample, scale=self.scale, memory_limit=self.memory_limit)
 
     def objective(self, signals: Signals) -> SetFunction:
-        """W: represents everyone, and counts those who fare badly."""
+        """W: representation of all clients plus the truncated sum of losses."""
         G = FacilityLocation(signals, scale=self.scale, memory_limit=self.memory_limit)  # eq. (10)
         F = Modular(self.worth(signals))  # eq. (12)
         H = self.lam * Truncated(F, self.b)  # eq. (11)
         return G + H  # eq. (13)
 
     def worth(self, signals: Signals) -> Floats:
-        """phi(loss) of every client, nan where the loss was never heard."""
+        """(N,) phi(loss) of every client, nan where the loss is unknown."""
         phi = self.phi if callable(self.phi) else PHI[self.phi]
         worth = np.full(signals.n, np.nan)
-        heard = signals.losses[signals.knows_loss]
-        worth[signals.knows_loss] = shaped("phi(losses)", numbers("phi(losses)", phi(heard), np.float64), heard.shape)
+        losses = signals.losses[signals.knows_loss]
+        worth[signals.knows_loss] = shaped(
+            "phi(losses)", numbers("phi(losses)", phi(losses), np.float64), losses.shape
+        )
         ok = ~signals.knows_loss | ((worth >= 0) & (worth < np.inf))
         require_each("phi(loss)", worth, ok, "finite and 0 or more")
         return worth

@@ -1,4 +1,4 @@
-"""Uniform: everybody has the same chance."""
+"""Uniform: every available client has the same probability of selection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from equifl.signals import Ints, Signals
 class Uniform:
     """k of the available clients at random, without replacement ("Random" in the paper).
 
-    It needs no signal, so unknown clients have the same chance as all.
+    It needs no signal, so unknown clients are treated like the others.
 
     >>> signals = Signals(losses=[0.1, 0.9, 0.5, 0.3], available=np.array([True, True, False, True]))
     >>> sorted(Uniform().select(signals, 3, rng=0).tolist())

@@ -1,4 +1,4 @@
-"""UnionFL: any submodular objective, less a price on those who took part in the last rounds."""
+"""UnionFL: any submodular objective, minus a penalty for clients selected in recent rounds."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from equifl.signals import Bools, Signals
 
 @dataclass(frozen=True, kw_only=True)
 class UnionFL(MaximisesObjective):
-    """Maximises h(S) = f(S) - mu * |S n U|, U = everybody selected in the rounds u_t before this one (eq. 14).
+    """Maximises h(S) = f(S) - mu * |S n U|, U = all clients selected in the rounds u_t before this one (eq. 14).
 
-    The price is modular: mu for each member of U. mu = 0 leaves f. h is not monotone, and the paper asks
-    for at most k clients; training wants k, so the cohort is always filled to k. For the guarantee
-    that belongs to "at most k", see the third example. Clients that f knows nothing of come first, in random order.
+    The penalty is modular: mu for each member of U; mu = 0 leaves f. h is not monotone, and the paper asks for at
+    most k clients. Training needs k, so the cohort is always filled to k. The approximation guarantee holds for "at
+    most k": see the third example. Clients that f has no signals of come first, in random order.
 
     Args:
-        mu: price of taking part again, 0 or more. It is set against f, for DivFL a sum of N distances:
+        mu: penalty for repeated selection, 0 or more. It is compared with f, for DivFL a sum of N distances:
             with `inner=DivFL(scale="relative")` a mu means the same for every model.
-        window: u_t, the rounds that are looked back at: an integer w for the last w rounds, offsets such as {1, 5} for
+        window: u_t, the past rounds that count: an integer w for the last w rounds, offsets such as {1, 5} for
             the last round and the fifth before this one, or a function of the round that gives either. Offsets need
             `signals.history`, which a `SignalStore` keeps.
         inner: the selector whose objective is f: `DivFL()`, `SubTrunc(...)`, or your own with an `objective`.
-        sample: r of stochastic greedy (eq. 17); None = as the inner selector says.
+        sample: r of stochastic greedy (eq. 17); None = that of the inner selector.
 
     >>> updates = [[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]]
     >>> signals = Signals(updates=updates, round=3, last_selected=[2, 1, -1, -1], history=[[1, 1], [2, 0]])
@@ -59,17 +59,17 @@ class UnionFL(MaximisesObjective):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the inner objective looks at."""
+        """The signals that the inner selector uses."""
         return needs(self.inner)
 
     def objective(self, signals: Signals) -> SetFunction:
-        """h: the inner objective, less the price of being selected again."""
+        """h: the inner objective, minus the penalty for repeated selection."""
         f = self.inner.objective(signals)
         g = Modular(self.recent(signals).astype(float))  # |S n U|
         return f - self.mu * g  # eq. (14)
 
     def recent(self, signals: Signals) -> Bools:
-        """(N,) U: who was selected in the rounds that are looked back at."""
+        """(N,) membership of U: selected in one of the rounds of the window."""
         window = _checked_window(self.window(signals.round)) if callable(self.window) else self.window
         if isinstance(window, int):
             return signals.last_selected >= max(0, signals.round - window)

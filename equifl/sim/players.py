@@ -1,4 +1,4 @@
-"""Who plays the runs of an experiment: this process, or anything else that does the same, as a cluster does."""
+"""Players: execute the runs of an experiment, in this process or elsewhere, as on a cluster."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 
 CHECKPOINT_SECONDS = 20.0
-GIT_SECONDS = 5.0  # what git may take to say which version this is; on a slow disk nobody waits longer
+GIT_SECONDS = 5.0  # time limit for git to report the commit
 
 State: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class Player(Protocol):
-    """Plays all runs of a configuration, round by round.
+    """Executes all runs of a configuration, round by round.
 
     Attributes:
-        device: where they are played.
+        device: where they are computed.
         made_with: versions, commit and machine, for the record.
-        note: what is worth saying of the engine.
-        ahead: rounds that are under way and not given out yet.
+        note: on the choice of the engine, or "".
+        ahead: rounds started and not returned yet.
     """
 
     device: str
@@ -48,7 +48,7 @@ class Player(Protocol):
     ahead: int
 
     def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
-        """Go on from a checkpoint and the records up to it, or from the start; `folder` is where records will be."""
+        """Continue from a checkpoint and the records up to it, or start; `folder` is where records are written."""
         ...
 
     def play(self, *, more: bool) -> tuple[Records, State | None]:
@@ -56,11 +56,11 @@ class Player(Protocol):
         ...
 
     def state(self) -> State:
-        """A checkpoint after the last round given out."""
+        """A checkpoint after the last round returned."""
         ...
 
     def close(self) -> None:
-        """Free whatever plays."""
+        """Free its resources."""
         ...
 
 
@@ -99,7 +99,7 @@ class LocalPlayer:
 
 
 def choose_device(device: str) -> str:
-    """The device meant: auto is the GPU if there is one."""
+    """The device; "auto" is the GPU if there is one."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
@@ -116,7 +116,7 @@ def cohorts_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], li
 
 
 def made_with(device: str, engine: str) -> dict[str, Any]:
-    """What a later reader needs to get the same numbers."""
+    """Versions, commit, engine and device, which are needed to reproduce the numbers."""
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
     if engine == "compiled":
         versions["numba"] = metadata.version("numba")
@@ -131,7 +131,7 @@ def made_with(device: str, engine: str) -> dict[str, Any]:
 
 
 def revision(package: Path) -> tuple[str | None, bool | None]:
-    """The commit that a package's files are of, and whether they were changed since; None where git does not say.
+    """The commit that a package's files are of, and whether they were changed since; None if git has no answer.
 
     Changes elsewhere in the repository do not count, and a package that is installed inside somebody else's
     repository has no commit.

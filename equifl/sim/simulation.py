@@ -1,4 +1,4 @@
-"""`simulate`: from a configuration to results; what was stopped goes on where it was."""
+"""`simulate`: from a configuration to results; an interrupted experiment is resumed."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def simulate(
     player: MakePlayer = LocalPlayer,
     **settings: Any,
 ) -> Results:
-    """Play every selector with every seed, and give the results.
+    """Run every selector with every seed, and return the results.
 
-    With `out` there is a record of every round in that folder, and the same call goes on where it was stopped; of a
-    finished experiment it gives the results at once.
+    With `out`, every round is recorded in that folder, and the same call resumes an interrupted experiment; of a
+    finished one it returns the results at once.
 
     Args:
-        config: what to play; None = the digits, six selectors, five seeds.
-        dataset: the data, for a caller who has them; else the configuration says which to load.
-        out: the folder; None = in memory alone.
+        config: the experiment; None = the digits, six selectors, five seeds.
+        dataset: the data, if you have them; else the data set in the configuration is loaded.
+        out: the run folder; None = in memory only.
         device: auto, cpu or cuda.
         data_dir: where files of data sets are looked for first.
-        callbacks: who is told of the start, of every round, and of the end.
-        downloads: told of the progress of downloads.
+        callbacks: called at the start, after every round, and at the end.
+        downloads: called with the progress of downloads.
         player: what makes the player: `LocalPlayer`, or for a cluster `functools.partial(Sweep, address=...)`.
         settings: keys of the configuration file, over those of `config`. Short forms: selectors as objects, `seeds=5`
             for the seeds 0 to 4, `data="mnist"`, `model="mlp"` for `train={"model": "mlp"}`.
@@ -69,7 +69,7 @@ def simulate(
     if dataset is None:
         dataset = load_data(config, data_dir, downloads)
     config = resolved(config, dataset)
-    # What cannot work leaves no folder behind.
+    # Before the folder is made, so that an invalid experiment leaves none.
     playing = player(
         config, dataset, device=device, engine=config.engine if path is None else engine_for(path, config)
     )
@@ -129,24 +129,24 @@ def _play(
     callbacks: Sequence[Callback],
     checkpoint: State | None = None,
 ) -> Records:
-    """Play what is left, and return all records.
+    """Run the remaining rounds, and return all records.
 
-    They are appended after every round, a checkpoint is written now and then. What was recorded after the last
-    checkpoint is dropped when a run goes on, and played again to the same bytes. A finished run has no checkpoint.
+    They are appended after every round; a checkpoint is written every few seconds. Records after the last checkpoint
+    are dropped when an experiment is resumed, and computed again to the same bytes. A finished one has no checkpoint.
     """
     runs = len(config.selectors) * len(config.seeds)
     played, every = len(records) // runs, list(records)
     player.begin(folder, checkpoint, records)
     for callback in callbacks:
         callback.on_start(config, player)
-    more = not played or _told(callbacks, played, records)
+    more = not played or _notify(callbacks, played, records)
     while played < config.rounds and (more or player.ahead):
         found, due = player.play(more=more)
         if folder is not None:
             folder.append(found)
         every += found
         played += 1
-        more = _told(callbacks, played, found) and more
+        more = _notify(callbacks, played, found) and more
         if folder is not None and due is not None and more and played < config.rounds:
             _save_if_possible(folder, due)
     if folder is not None and played < config.rounds:
@@ -156,14 +156,14 @@ def _play(
     return every
 
 
-def _told(callbacks: Sequence[Callback], played: int, records: Records) -> bool:
-    """Tell everybody; whether nobody wants to stop."""
+def _notify(callbacks: Sequence[Callback], played: int, records: Records) -> bool:
+    """Call `on_round` of all callbacks; whether to continue."""
     answers = [callback.on_round(played, records) for callback in callbacks]
     return all(answer is not False for answer in answers)
 
 
 def _save_if_possible(folder: RunFolder, state: State) -> None:
-    """Replace the checkpoint; if the disk refuses, warn: the run needs its records, and the old one is still there."""
+    """Replace the checkpoint; if that fails, warn: the records and the old checkpoint are still there."""
     try:
         folder.save_checkpoint(state)
     except OSError as error:
@@ -171,7 +171,7 @@ def _save_if_possible(folder: RunFolder, state: State) -> None:
 
 
 def last_state(folder: RunFolder, config: Config) -> tuple[State | None, Records]:
-    """The checkpoint to go on from, if any, and the records of the rounds before it.
+    """The checkpoint to resume from, if any, and the records of the rounds before it.
 
     Later records are dropped. If earlier ones are missing, that is an error and nothing is changed. Where every
     record is there, all rounds are played, and the checkpoint does not matter.
@@ -198,7 +198,7 @@ def last_state(folder: RunFolder, config: Config) -> tuple[State | None, Records
 
 
 def finished_results(path: Path, config: Config) -> Results | None:
-    """The results in a folder if they are finished; None if there is something left to play."""
+    """The results in a folder if they are finished; None if rounds are left."""
     if not (path / CONFIG).is_file():
         return None
     if config.clients is None:  # the data were counted when it began
@@ -226,7 +226,7 @@ def engine_for(folder: Path, config: Config) -> str:
     begun = str(RunFolder(folder).made_with.get("engine", "torch"))
     if begun == "hybrid":
         raise ValueError(
-            f"{folder}: was begun with the hybrid engine, which is no more; run it again in another folder, with the "
+            f"{folder}: was begun with the hybrid engine, which was removed; run it again in another folder, with the "
             "torch engine"
         )
     return OLD_ENGINES.get(begun, begun)

@@ -1,6 +1,6 @@
-"""What is learnt: the loss that training lowers, and the score by which each test example is judged.
+"""Tasks: the loss that training minimises, and the score of each test example.
 
-A task is a value that engines are given. A new one touches no engine's training loop.
+A task is a value that engines receive. A new one touches no engine's training loop.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ with needed_by("equifl.sim"):
 
 @dataclass(frozen=True)
 class Task:
-    """Both functions take the model's outputs (B, ...) and the targets (B,), and give one number an example (B,).
+    """A loss and a score: functions of outputs (B, ...) and targets (B,) that return one number an example (B,).
 
     Args:
-        name: what engines and messages call it.
-        loss: what training lowers.
+        name: its name in messages.
+        loss: minimised by training.
         score: what evaluation reports; for classification whether the class is right.
     """
 

@@ -18,7 +18,7 @@ from equifl.objectives import FacilityLocation, Modular, SetFunction
 from equifl.selectors.base import HasObjective, Selector
 from equifl.signals import Floats, Ints
 from equifl.sketch import CountSketch
-from equifl.testing import SelectorContract, made_up_signals, reorder
+from equifl.testing import SelectorContract, random_signals, reorder
 
 STOCHASTIC = [
     DivFL(sample=5),
@@ -68,7 +68,7 @@ class TestContractGreeDi(SelectorContract):
 
         Renumbering within the shards renumbers the choice, and so does exchanging whole shards.
         """
-        signals = made_up_signals(12)
+        signals = random_signals(12)
         rng = np.random.default_rng(5)
         within = np.concatenate([rng.permutation(6), 6 + rng.permutation(6)])
         for order in (within, np.roll(within, 6)):
@@ -99,7 +99,7 @@ def same_up_to_ties(selector: Any, signals: Signals, alone: Ints, together: Ints
 def test_stochastic_greedy_chooses_what_one_machine_chooses(selector: Selector) -> None:
     same = []
     for seed in range(6):
-        signals = made_up_signals(700, seed=seed, strangers=5 * (seed % 3), offline=0.2, d=16)
+        signals = random_signals(700, seed=seed, unknown=5 * (seed % 3), offline=0.2, d=16)
         alone = choose(selector, signals, 34, seed)
         together = choose(ClusterSelector(selector, shards=1 + seed % 4), signals, 34, seed)
         same.append(same_up_to_ties(selector, signals, alone, together))
@@ -119,7 +119,7 @@ def test_updates_with_a_large_common_part_and_in_any_type(dtype: Any) -> None:
 
 
 def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
-    signals, ours, theirs = made_up_signals(100), np.random.default_rng(1), np.random.default_rng(1)
+    signals, ours, theirs = random_signals(100), np.random.default_rng(1), np.random.default_rng(1)
     DivFL(sample=4).select(signals, 10, rng=ours)
     ClusterSelector(DivFL(sample=4), shards=2).select(signals, 10, rng=theirs)
     assert ours.integers(10**9) == theirs.integers(10**9)
@@ -128,34 +128,34 @@ def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
 @pytest.mark.parametrize("selector", [DivFL(sample=4), Rota()], ids=repr)
 def test_messages_do_not_grow_with_the_clients(monkeypatch: pytest.MonkeyPatch, selector: Selector) -> None:
     weights: dict[int, list[int]] = {300: [], 3000: []}
-    tell, ask = Population.tell, Population.ask
+    start, ask = Population.start, Population.ask
 
-    def telling(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
+    def starting(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         weights[len(self.known)].append(len(pickle.dumps(arguments)))
-        return tell(self, method, *arguments, **options)
+        return start(self, method, *arguments, **options)
 
     def asking(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         answers = ask(self, method, *arguments, **options)
         weights[len(self.known)].append(len(pickle.dumps(answers)))
         return answers
 
-    monkeypatch.setattr(Population, "tell", telling)
+    monkeypatch.setattr(Population, "start", starting)
     monkeypatch.setattr(Population, "ask", asking)
     for n in weights:
-        choose(ClusterSelector(selector, shards=2), made_up_signals(n), 5)
+        choose(ClusterSelector(selector, shards=2), random_signals(n), 5)
     few, many = weights.values()
     assert len(few) == len(many)
     assert max(few) == pytest.approx(max(many), rel=0.05)
 
 
 def killing(kill: Callable[[int], None]) -> Callable[..., list[Any]]:
-    """`Population.tell`, which kills a worker now and then."""
-    tell, calls = Population.tell, iter(range(10**6))
+    """`Population.start`, which kills a worker now and then."""
+    start, calls = Population.start, iter(range(10**6))
 
     def deadly(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         if method == "gains" and next(calls) in (3, 11):
             kill(len(self.parts) - 1)
-        return tell(self, method, *arguments, **options)
+        return start(self, method, *arguments, **options)
 
     return deadly
 
@@ -178,10 +178,10 @@ def from_outside(index: int) -> None:
 def test_a_worker_that_dies_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, kill: Callable[[int], None], memory_limit: int
 ) -> None:
-    signals = made_up_signals(500, d=16)
+    signals = random_signals(500, d=16)
     selector = ClusterSelector(SubTrunc(sample=6), shards=2, memory_limit=memory_limit)
     expected = choose(selector, signals, 20)
-    monkeypatch.setattr(Population, "tell", killing(kill))
+    monkeypatch.setattr(Population, "start", killing(kill))
     assert choose(selector, signals, 20).tolist() == expected.tolist()
 
 
@@ -193,14 +193,14 @@ def test_sketches_in_a_file_are_read_there_also_by_a_worker_that_took_over(
     store.observe(heard, losses=np.ones(340), updates=np.random.default_rng(0).normal(size=(340, 8)))
     signals = store.signals(0, available=np.arange(400) >= 50)
     monkeypatch.setattr(ray, "put", None)  # nothing is put into the object store
-    monkeypatch.setattr(Population, "tell", killing(by_ray))
+    monkeypatch.setattr(Population, "start", killing(by_ray))
     chosen = choose(ClusterSelector(DivFL(sample=6), shards=2), signals, 30)
     same_up_to_ties(DivFL(sample=6), signals, choose(DivFL(sample=6), signals, 30), chosen)
 
 
 @pytest.mark.parametrize("selector", [DivFL(), SubTrunc(lam=5.0, b=4.0), UnionFL(mu=2.0)], ids=repr)
 def test_greedi_is_nearly_as_good_as_lazy_greedy(selector: Any) -> None:
-    signals = made_up_signals(600, offline=0.3, d=4)
+    signals = random_signals(600, offline=0.3, d=4)
     function = selector.objective(signals)
     best = function(choose(selector, signals, 12))
     assert function(choose(ClusterSelector(selector, shards=1), signals, 12)) == best
@@ -218,13 +218,13 @@ def test_greedi_keeps_what_each_kind_of_client_needs() -> None:
 
 
 def test_greedi_takes_everyone_of_shards_smaller_than_the_cohort() -> None:
-    signals = made_up_signals(20)
+    signals = random_signals(20)
     assert sorted(choose(ClusterSelector(DivFL(), shards=5), signals, 20)) == list(range(20))
 
 
 def test_rota_plays_what_one_machine_plays() -> None:
     for seed in range(8):
-        signals = made_up_signals(200, seed=seed, strangers=seed, offline=0.2)
+        signals = random_signals(200, seed=seed, unknown=seed, offline=0.2)
         assert (
             choose(ClusterSelector(Rota(), shards=3), signals, 9, seed).tolist()
             == choose(Rota(), signals, 9, seed).tolist()
@@ -234,11 +234,11 @@ def test_rota_plays_what_one_machine_plays() -> None:
 @pytest.mark.parametrize("kill", ["nobody", "by Ray", "from outside"])
 def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, kill: str) -> None:
     """300 seats are three tables: two are planned at a time."""
-    tell, told = Population.tell, []
+    start, told = Population.start, []
 
     def watched(self: Population, method: str, *arguments: Any, **options: Any) -> list[Any]:
         told.append(method)
-        calls = tell(self, method, *arguments, **options)
+        calls = start(self, method, *arguments, **options)
         if told.count("call") == 2 and kill == "by Ray":  # it has half a second's work before it
             by_ray(1)
         if told.count("call") == 2 and kill == "from outside":
@@ -246,11 +246,11 @@ def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, ki
         return calls
 
     updates = np.random.default_rng(0).normal(size=(4500, 5))
-    updates[::1500] = np.nan  # three strangers have seats already
+    updates[::1500] = np.nan  # three unknown clients are selected first
     signals = Signals(updates=updates, available=np.arange(4500) % 9 > 0)
     expected = choose(Rota(), signals, 300)
     before = process(1)
-    monkeypatch.setattr(Population, "tell", watched)
+    monkeypatch.setattr(Population, "start", watched)
     assert choose(ClusterSelector(Rota(), shards=2), signals, 300).tolist() == expected.tolist()
     assert told == ["mean", "call", "call", "call", "forget"]
     assert (process(1) == before) == (kill == "nobody")
@@ -258,7 +258,7 @@ def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, ki
 
 @pytest.mark.parametrize("selector", [Uniform(), PowerOfChoice()], ids=repr)
 def test_what_needs_no_updates_is_chosen_here(selector: Selector) -> None:
-    signals = made_up_signals(30)
+    signals = random_signals(30)
     assert choose(ClusterSelector(selector), signals, 5).tolist() == choose(selector, signals, 5).tolist()
     assert ClusterSelector(selector).needs == frozenset(selector.needs)  # type: ignore[attr-defined]
 
@@ -290,7 +290,7 @@ class Own(DivFL):
 def test_refuses_by_name_what_it_cannot_spread() -> None:
     assert isinstance(Own(), HasObjective)
     with pytest.raises(ValueError, match="objective: a Squared cannot be spread over a cluster; allowed: Facility"):
-        choose(ClusterSelector(Own()), made_up_signals(10), 2)
+        choose(ClusterSelector(Own()), random_signals(10), 2)
 
 
 @pytest.mark.parametrize(

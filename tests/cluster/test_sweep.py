@@ -125,10 +125,10 @@ def test_gives_up_if_worker_after_worker_dies(tmp_path: Path, monkeypatch: pytes
     def dead(call: Any) -> Any:
         raise RayActorError
 
-    def hire(group: Group) -> None:
+    def start_worker(group: Group) -> None:
         group.worker, group.ready = MagicMock(), []
 
-    monkeypatch.setattr(Group, "_hire", hire)
+    monkeypatch.setattr(Group, "_start_worker", start_worker)
     monkeypatch.setattr(sweep, "got", dead)
     group = Group(CONFIG, CONFIG, DATA, "cpu", "auto")
     group.ask("play", False)

@@ -95,7 +95,7 @@ def test_who_needs_nothing_looks_at_nothing() -> None:
     grid.faults = dict.fromkeys(grid.partitions, other)
     untested = FedAvg(fraction_evaluate=0.0)  # nobody can evaluate a tree here
     assert play(fair(Uniform(), untested), grid, 1).train_metrics_clientapp
-    with pytest.raises(ValueError, match="none of the arrays of real numbers that were sent came back"):
+    with pytest.raises(ValueError, match="it returned none of the floating-point arrays that were sent"):
         play(fair(Rota()), grid_of_others(), 1)
 
 
@@ -174,7 +174,7 @@ def test_when_none_replies_the_model_stays(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.WARNING, "flwr"):
         result = play(strategy, grid, 1)
     assert result.train_metrics_clientapp == {}
-    assert "of 3 nodes none replied usably; the model stays" in caplog.text
+    assert "none of 3 nodes sent a usable reply; the model is unchanged" in caplog.text
     grid.faults = {}
     assert play(strategy, grid, 1).train_metrics_clientapp != {}
 

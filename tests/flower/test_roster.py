@@ -92,7 +92,7 @@ def test_two_nodes_cannot_be_one_client(caplog: pytest.LogCaptureFixture) -> Non
 def test_without_anything_stable_there_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "flwr"):
         play(fair(Rota(), identity=None), grid_of(), 3)
-    assert caplog.text.count("a node that restarts is a stranger") == 1
+    assert caplog.text.count("a node that restarts becomes a new client") == 1
 
 
 def test_ids_do_not_matter_only_the_seed(tmp_path: Path) -> None:

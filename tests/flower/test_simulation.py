@@ -66,5 +66,5 @@ def test_a_run_continued_in_another_process_chooses_as_an_unbroken_one(folder: P
 
 def test_a_federation_gets_the_report_of_a_simulation(folder: Path) -> None:
     page = load_results(folder / "first-FedAvg-Rota").report().read_text()
-    assert "Flower: 20 clients, 6 rounds, 1 seed" in page
+    assert "Flower: 20 clients, 4 rounds, 1 seed" in page
     assert "equifl run experiment.toml" not in page, "there is no configuration file of a live federation"

@@ -46,7 +46,7 @@ def test_fewer_than_k_take_part_and_fewer_than_the_strategy_wants_do_not(caplog:
     with caplog.at_level(logging.WARNING, "flwr"):
         play(fair(Rota()), grid, 1)
     assert grid.asked == []
-    assert "no train, because FedAvg wants 2 nodes and 1 are there" in caplog.text
+    assert "no train, because FedAvg needs 2 nodes and 1 are online" in caplog.text
 
 
 @pytest.mark.parametrize(

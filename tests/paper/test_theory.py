@@ -140,8 +140,8 @@ def test_the_loss_of_the_experiment_is_as_smooth_as_it_says(convergence: Any) ->
     worst = 0.0
     for size in 10 ** rng.uniform(-4, 1, size=200):
         w, other = rng.normal(size=(2, convergence.DIMENSIONS)) * [[2.0], [size]]
-        slopes = [convergence.slope(problem.residuals(at)) for at in (w, w + other)]
-        apart = np.abs(slopes[1] - slopes[0]) / np.linalg.norm(other)  # of every example, as ||x|| = 1
+        derivatives = [convergence.derivative(problem.residuals(at)) for at in (w, w + other)]
+        apart = np.abs(derivatives[1] - derivatives[0]) / np.linalg.norm(other)  # of every example, as ||x|| = 1
         worst = max(worst, float(apart.max()))
     assert 0.9 < worst <= convergence.L  # the constant holds, and is not a generous one
 

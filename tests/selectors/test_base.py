@@ -7,7 +7,7 @@ import pytest
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.selectors.base import needs, require_cohort
-from equifl.testing import made_up_signals
+from equifl.testing import random_signals
 
 ALL: list[Any] = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
 BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
@@ -15,7 +15,7 @@ BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
 
 @pytest.mark.parametrize("selector", ALL, ids=lambda selector: type(selector).__name__)
 def test_a_selector_looks_at_nothing_that_it_does_not_say_it_needs(selector: Selector) -> None:
-    signals = made_up_signals(20)
+    signals = random_signals(20)
     assert signals.updates is not None
     silent: dict[str, dict[str, Any]] = {
         "losses": {"losses": np.full(20, np.nan)},
@@ -38,7 +38,7 @@ def test_a_selector_that_does_not_say_needs_both() -> None:
 
 @pytest.mark.parametrize("choice", [[0], [0, 0], [0, 7], [0, 99], [-1, 0], [0.0, 1.0], [[0, 1]]])
 def test_what_breaks_the_promise_of_a_selector_is_refused(choice: Any) -> None:
-    signals = replace(made_up_signals(20), available=np.arange(20) != 7)
+    signals = replace(random_signals(20), available=np.arange(20) != 7)
     with pytest.raises(ValueError, match=r"mine: chose .*; allowed: 2 different ids of available clients"):
         require_cohort(np.array(choice), signals, 2, "mine")
     assert require_cohort([3, 1], signals, 2, "mine").tolist() == [3, 1]  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_what_breaks_the_promise_of_a_selector_is_refused(choice: Any) -> None:
 
 @pytest.mark.parametrize("selector", ALL, **BY_NAME)
 def test_a_seed_is_as_good_as_a_generator(selector: Any) -> None:
-    signals = made_up_signals(20, strangers=3)
+    signals = random_signals(20, unknown=3)
     by_seed = selector.select(signals, 6, rng=3)
     assert by_seed.tolist() == selector.select(signals, 6, rng=np.random.default_rng(3)).tolist()
     assert by_seed.tolist() == selector.select(signals, 6, rng=np.int64(3)).tolist()

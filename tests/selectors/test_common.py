@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SignalStore, SubTrunc, UnionFL
-from equifl.testing import made_up_signals
+from equifl.testing import random_signals
 
 INFORMED: list[Any] = [PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
 BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
@@ -31,7 +31,7 @@ def test_clients_under_new_names_get_their_share_of_the_seats(selector: Selector
 @pytest.mark.parametrize("selector", INFORMED, **BY_NAME)
 def test_those_who_wait_fill_the_seats_that_nobody_else_can_take(selector: Selector) -> None:
     """Two are known; the others were asked in round 8, four of them for the first time."""
-    signals = made_up_signals(10, strangers=8)
+    signals = random_signals(10, unknown=8)
     known, unknown = np.flatnonzero(signals.knows_loss), np.flatnonzero(~signals.knows_loss)
     times, last = signals.times_selected.copy(), signals.last_selected.copy()
     times[unknown], last[unknown] = [1, 1, 1, 1, 2, 2, 2, 2], 8
@@ -43,7 +43,7 @@ def test_those_who_wait_fill_the_seats_that_nobody_else_can_take(selector: Selec
 
 @pytest.mark.parametrize("selector", INFORMED, **BY_NAME)
 def test_who_was_there_from_the_start_and_is_unknown_goes_first(selector: Selector) -> None:
-    signals = made_up_signals(30, strangers=10)
+    signals = random_signals(30, unknown=10)
     unknown = np.flatnonzero(~signals.knows_loss)
     joined = np.zeros(30, np.int64)
     joined[unknown[:4]] = 3

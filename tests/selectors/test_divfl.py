@@ -5,7 +5,7 @@ import pytest
 
 from equifl import DivFL, Signals
 from equifl.maximizers import greedy
-from equifl.testing import SelectorContract, made_up_signals
+from equifl.testing import SelectorContract, random_signals
 
 
 class TestContract(SelectorContract):
@@ -26,7 +26,7 @@ class TestContractStreaming(SelectorContract):
 
 
 def test_maximises_its_objective_by_greedy() -> None:
-    signals = made_up_signals(50)
+    signals = random_signals(50)
     chosen = DivFL().select(signals, 8, rng=np.random.default_rng(0))
     assert chosen.tolist() == greedy(DivFL().objective(signals), 8).tolist()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from equifl import PowerOfChoice, Signals
-from equifl.testing import SelectorContract, made_up_signals
+from equifl.testing import SelectorContract, random_signals
 
 
 class TestContract(SelectorContract):
@@ -20,7 +20,7 @@ class TestContractWithAllAsCandidates(SelectorContract):
 
 
 def test_takes_the_worst_off_of_those_drawn() -> None:
-    signals = made_up_signals(50)
+    signals = random_signals(50)
     everyone = PowerOfChoice(candidates=50).select(signals, 5, rng=np.random.default_rng(0))
     assert everyone.tolist() == np.argsort(-signals.losses)[:5].tolist()
 
@@ -48,4 +48,4 @@ def test_refuses_bad_candidates(candidates: Any) -> None:
 
 def test_refuses_fewer_candidates_than_seats() -> None:
     with pytest.raises(ValueError, match="candidates: 3 is not allowed; allowed: at least k, which is 4"):
-        PowerOfChoice(candidates=3).select(made_up_signals(9), 4, rng=np.random.default_rng(0))
+        PowerOfChoice(candidates=3).select(random_signals(9), 4, rng=np.random.default_rng(0))

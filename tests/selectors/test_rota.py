@@ -11,7 +11,7 @@ from equifl._numerics.distances import centred_products
 from equifl.metrics import gini
 from equifl.selectors import rota
 from equifl.signals import Bools, Floats, Ints
-from equifl.testing import SelectorContract, made_up_signals
+from equifl.testing import SelectorContract, random_signals
 
 
 class TestContract(SelectorContract):
@@ -94,13 +94,13 @@ def test_those_sure_of_a_seat_are_balanced_by_the_others() -> None:
         assert sorted(chosen.tolist()) == [0, 1, 2, 3]
 
 
-def test_strangers_wait_for_those_with_fewer_selections() -> None:
-    signals = made_up_signals(10, strangers=1)
-    stranger = int(np.flatnonzero(~signals.knows_update)[0])
+def test_unknown_clients_wait_for_those_with_fewer_selections() -> None:
+    signals = random_signals(10, unknown=1)
+    unknown = int(np.flatnonzero(~signals.knows_update)[0])
     times = np.ones(10, np.int64)
-    times[stranger] = 2
+    times[unknown] = 2
     chosen = Rota().select(replace(signals, times_selected=times), 5, rng=np.random.default_rng(0))
-    assert stranger not in chosen
+    assert unknown not in chosen
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_large_cohort_is_a_miniature_too(monkeypatch: pytest.MonkeyPatch) -> N
         )
 
     by_tables = error()
-    monkeypatch.setattr(rota, "_SEATS", 512)
+    monkeypatch.setattr(rota, "_PLACES", 512)
     assert by_tables < error() / 1.5
 
 

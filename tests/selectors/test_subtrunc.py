@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from equifl import DivFL, Signals, SubTrunc
 from equifl.objectives import FacilityLocation, explain
-from equifl.testing import SelectorContract, made_up_signals
+from equifl.testing import SelectorContract, random_signals
 from tests.strategies import some_signals, subsets
 
 
@@ -23,7 +23,7 @@ class TestContractStochasticRelativeIdentity(SelectorContract):
         return SubTrunc(lam=5.0, sample=5, scale="relative", phi="identity")
 
 
-@given(some_signals(strangers=False), st.data())
+@given(some_signals(unknown=False), st.data())
 def test_objective_is_equation_13(signals: Signals, data: st.DataObject) -> None:
     chosen = data.draw(subsets(signals.n))
     lam, b = data.draw(st.floats(0, 3)), data.draw(st.floats(0.1, 3))
@@ -36,7 +36,7 @@ def test_objective_is_equation_13(signals: Signals, data: st.DataObject) -> None
 @given(some_signals(), st.integers(1, 9), st.integers(0, 100))
 def test_without_weight_it_is_divfl(signals: Signals, k: int, seed: int) -> None:
     if not (signals.knows_loss == signals.knows_update).all():
-        return  # they do not agree on who is a stranger
+        return  # they do not agree on who is unknown
     k = min(k, signals.n)
     for sample in (None, 3):
         ours = SubTrunc(lam=0, sample=sample).select(signals, k, rng=np.random.default_rng(seed))
@@ -45,7 +45,7 @@ def test_without_weight_it_is_divfl(signals: Signals, k: int, seed: int) -> None
 
 
 def test_a_heavy_weight_takes_the_worst_off_until_it_is_enough() -> None:
-    signals = made_up_signals(30)
+    signals = random_signals(30)
     W = SubTrunc(lam=1e6, b=2.0)
     chosen = W.select(signals, 6, rng=np.random.default_rng(0))
     assert chosen[0] == np.argmax(signals.losses)

@@ -1,7 +1,7 @@
 import numpy as np
 
 from equifl import Uniform
-from equifl.testing import SelectorContract, made_up_signals
+from equifl.testing import SelectorContract, random_signals
 
 
 class TestContract(SelectorContract):
@@ -13,7 +13,7 @@ class TestContract(SelectorContract):
 
 
 def test_everybody_has_the_same_chance_heard_from_or_not() -> None:
-    signals = made_up_signals(10, strangers=4)
+    signals = random_signals(10, unknown=4)
     draws = 3000
     counts = np.zeros(10)
     for seed in range(draws):

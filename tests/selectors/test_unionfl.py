@@ -24,7 +24,7 @@ class TestContractWithSubTruncInside(SelectorContract):
         return UnionFL(mu=3.0, window=2, inner=SubTrunc(lam=2.0, sample=4, scale="relative"))
 
 
-@given(some_signals(strangers=False), st.data())
+@given(some_signals(unknown=False), st.data())
 def test_objective_is_equation_14(signals: Signals, data: st.DataObject) -> None:
     chosen = data.draw(subsets(signals.n))
     mu, window = data.draw(st.floats(0, 3)), data.draw(st.integers(1, 6))

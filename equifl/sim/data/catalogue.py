@@ -46,7 +46,7 @@ class Entry:
 
 
 def load(name: str, *, data_dir: Path | None = None, progress: Progress | None = None, **options: Any) -> Dataset:
-    """One of `NAMES`, from files that are here or are downloaded, or made up.
+    """One of `NAMES`, from local files, downloaded, or synthetic.
 
     Args:
         name: one of `NAMES`.

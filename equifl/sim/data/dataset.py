@@ -98,7 +98,7 @@ def examples(field: str, values: ArrayLike) -> Inputs:
     if array.dtype.kind in "iu" and array.dtype != np.uint8:
         x = np.ascontiguousarray(integers(field, array))
     else:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
+        with np.errstate(over="ignore"):  # values too large become infinite and are rejected below
             x = np.ascontiguousarray(numbers(field, array, np.float32))
     if x.ndim not in (2, 4) or x.size == 0:
         allowed = "(n, features) or (n, channels, height, width), none of them 0"
@@ -115,7 +115,7 @@ def examples(field: str, values: ArrayLike) -> Inputs:
 
 
 def same_examples(x_train: Inputs, x_test: Inputs) -> None:
-    """Refuse splits whose examples differ in their shape, or in whether they are integers."""
+    """Raise ValueError for splits whose examples differ in their shape, or in whether they are integers."""
     shaped("x_test", x_test, (len(x_test), *x_train.shape[1:]))
     if x_train.dtype != x_test.dtype:
         kinds = f"{x_train.dtype} and {x_test.dtype}"
@@ -130,7 +130,7 @@ def client_ids(field: str, values: ArrayLike, n: int | None) -> Ids:
 
 
 def same_kind(owners_train: Ids, owners_test: Ids) -> None:
-    """Refuse ids that are text in one split and integers in the other."""
+    """Raise ValueError for ids that are text in one split and integers in the other."""
     if owners_train.dtype.kind != owners_test.dtype.kind:
         raise ValueError("owners_train, owners_test: text in one, integers in the other; allowed: the same in both")
 

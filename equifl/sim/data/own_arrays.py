@@ -1,4 +1,4 @@
-"""One's own arrays: an .npz file read as what a data set takes, with all that is wrong with it."""
+"""A user's own arrays: an .npz file as a data set, or all its faults."""
 
 from __future__ import annotations
 

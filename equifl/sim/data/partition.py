@@ -1,4 +1,4 @@
-"""Who has which examples: ways to cut a data set into clients, alike or not."""
+"""Partitions of a data set into clients, iid or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = 10  # test examples with which an accuracy has steps of 10 points
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Whose each example is; nobody has one that another has, and some may be left over.
+    """The examples of each client; no two clients share one, and some examples may be left over.
 
     Args:
         train: for each client the indices of its training examples, in order.
@@ -40,7 +40,7 @@ class Partition:
 
 
 def split(kind: str, dataset: Dataset, clients: int, *, rng: np.random.Generator, **options: Any) -> Partition:
-    """Cut the data set into this many clients.
+    """Partition the data set into this many clients.
 
     Args:
         kind: one of `KINDS`. "classes": everybody has `classes_per_client` (3) classes, in equal shards of each.
@@ -180,7 +180,7 @@ def natural_clients(dataset: Dataset, *, drop_incomplete: bool = False) -> Ids:
 
 
 def few_tested(tests: Sequence[Ints]) -> str:
-    """How many clients have too few test examples to tell accuracies apart, in words; "" if none has.
+    """How many clients have too few test examples to distinguish accuracies, in words; "" if none has.
 
     Args:
         tests: how many test examples each client has, for every seed.
@@ -239,7 +239,7 @@ def _test_like(train_counts: Ints, dataset: Dataset, rng: np.random.Generator) -
 
 
 def _apportioned(members: Ints, shares: NDArray[Any]) -> Ints:
-    """(clients, classes) how many of each class everyone gets; who has no share of a class gets none of it."""
+    """(clients, classes) how many of each class everyone gets; a client without a share of a class gets none of it."""
     ends = np.cumsum(shares, axis=0)
     ends = ends / np.where(ends[-1] > 0, ends[-1], 1)  # the last is exactly 1
     counts: Ints = np.floor(ends * members).astype(np.int64)
@@ -267,7 +267,7 @@ def _top_up(counts: Ints, least: int, *, wishes: NDArray[Any]) -> None:
 def _sized(
     owner: Ints, dataset: Dataset, clients: int, rng: np.random.Generator, sizes: str, sigma: float, *, least: int
 ) -> Ints:
-    """If sizes are to be lognormal, leave everyone a part of what they have, and the largest client all."""
+    """If sizes are to be lognormal, leave every client a part of its examples, and the largest client all."""
     require("sizes", sizes, sizes in ("equal", "lognormal"), "'equal' or 'lognormal'")
     require("size_sigma", sigma, is_number(sigma) and 0 < sigma < np.inf, "above 0")
     if sizes == "equal":
@@ -276,7 +276,7 @@ def _sized(
     has = np.bincount(owner[owner != _NOBODY], minlength=clients)
     keep = np.maximum(np.rint(np.exp(logs - logs.max()) * has), least)
     order = rng.permutation(np.flatnonzero(owner != _NOBODY))
-    later = np.ones(len(order), bool)  # one example of each class comes first, so that nobody loses a class
+    later = np.ones(len(order), bool)  # one example of each class comes first, so that no client loses a class
     later[np.unique(owner[order] * dataset.classes + dataset.y_train[order], return_index=True)[1]] = False
     order = order[np.lexsort((later, owner[order]))]
     whose = owner[order]

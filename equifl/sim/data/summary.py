@@ -1,4 +1,4 @@
-"""What an .npz file of one's own holds, in lines, before anybody trains on it."""
+"""A summary of a user's .npz file, in lines, before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""synthetic(alpha, beta) of FedProx: clients whose models and inputs differ by as much as one asks for."""
+"""synthetic(alpha, beta) of FedProx: clients whose models and inputs differ by alpha and beta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trains many models at once: the choice between engines, the engines, and their slow, obvious reference."""
+"""Engines that train many models at once, the choice between them, and a simple reference implementation."""
 
 from equifl.extras import needed_by
 

@@ -1,4 +1,4 @@
-"""What an engine is: whatever trains and evaluates stacks of models, each row of a matrix the weights of one."""
+"""The Engine protocol: training and evaluation of stacks of models, a row of weights each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from equifl.sim.tasks import CLASSIFICATION, Task
 
 @dataclass(frozen=True)
 class Job:
-    """What an engine is to work on.
+    """The work of an engine.
 
     Args:
         model: the architecture.
@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """What comes back from local training, one row a model."""
+    """Results of local training, one row a model."""
 
     weights: Tensor  # (M, d)
     last_loss: Tensor  # (M,) on the batch of the last step, before that step
@@ -43,12 +43,12 @@ class Trained:
 
 
 class Engine(Protocol):
-    """The round loop knows engines by these methods alone, so another can be written without touching it.
+    """What the round loop needs of an engine; another engine can be added without changing the loop.
 
-    `examples` and `batches` are positions in the training data; -1 = no example. What a row gives depends on no other.
+    `examples` and `batches` are positions in the training data; -1 = no example. Rows are independent of each other.
 
     Attributes:
-        name: what configurations and records call it.
+        name: its name in configurations and records.
         device: where weights, losses and gradients are.
     """
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
 
     @classmethod
     def supports(cls, job: Job) -> str:
-        """Why it cannot do a job here, in words; "" if it can."""
+        """Why it does not support a job here, in words; "" if it does."""
         ...
 
     def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
@@ -82,5 +82,5 @@ class Engine(Protocol):
         ...
 
     def limit_memory(self, bytes: int, *, models: int, batch: int) -> None:
-        """Stay within so many bytes of a GPU's memory while `models` are trained at a time; a CPU takes little."""
+        """Limit the GPU memory to this many bytes while `models` are trained at a time; no effect on a CPU."""
         ...

@@ -1,4 +1,4 @@
-"""Which engine does a job: the first in the list that can, and in words why not one before it."""
+"""The choice of an engine: the first in the list that supports a job, and why the ones before do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CompiledE
 
 
 def choose_engine(job: Job, wanted: str = "auto") -> tuple[Engine, str]:
-    """The engine `wanted`, or with "auto" the first that can do the job; and what is worth saying of the choice."""
+    """The engine `wanted`, or with "auto" the first that supports the job; and a note on the choice."""
     known("engine", [wanted], ["auto", *ENGINES])
     obstacles: dict[str, str] = {}
     for name, engine in ENGINES.items():
@@ -23,5 +23,5 @@ def choose_engine(job: Job, wanted: str = "auto") -> tuple[Engine, str]:
                 return engine(job), note
             obstacles[name] = why
     raise ValueError(
-        f"engine: {wanted!r} cannot do this here: {'; '.join(obstacles.values())}; choose another, or auto"
+        f"engine: {wanted!r} does not support this: {'; '.join(obstacles.values())}; choose another, or auto"
     )

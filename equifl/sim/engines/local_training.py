@@ -1,4 +1,4 @@
-"""Local training as data: what a client does in a round, which every engine reads."""
+"""LocalTraining: the parameters of local training, the same for every engine."""
 
 from __future__ import annotations
 

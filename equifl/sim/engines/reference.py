@@ -1,6 +1,6 @@
-"""The engine's work done the slow and obvious way: one client after another, one `nn.Module`, PyTorch's own optimiser.
+"""A simple reference implementation: one client after another, one `nn.Module`, PyTorch's own optimiser.
 
-Tests hold the engine to it, and the benchmark races against it.
+Tests compare the engines with it, and the benchmark measures against it.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ class Reference:
 
     @torch.no_grad()
     def scores(self, weights: Tensor) -> Bools:
-        """Which test examples one model classifies rightly."""
+        """(test examples,) which ones a model classifies correctly."""
         self._load(weights)
         return (self.module(self.x_test).argmax(dim=1) == self.y_test).numpy()

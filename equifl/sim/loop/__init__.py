@@ -1,4 +1,4 @@
-"""The round loop (Algorithm 1 of the paper) and what it keeps: what a seed decides, what the server remembers."""
+"""The round loop (Algorithm 1 of the paper), the environment of each seed, and the server's memory of clients."""
 
 from equifl.extras import needed_by
 

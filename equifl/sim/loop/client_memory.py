@@ -1,7 +1,7 @@
-"""What the server of every run remembers of its clients between rounds.
+"""The memory of clients between rounds, for the servers of all runs.
 
-Losses and sketches are in the runs' stores, on the host. Whole updates stay on the device; only the distances between
-them come to the host, all in one transfer: while the server waits, the device would have nothing to do.
+Losses and sketches are in the runs' stores, on the host. Whole updates stay on the device; only their pairwise
+distances are transferred to the host, in one transfer, since the device is idle while the host waits.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from equifl.sim.loop.pairwise_distances import distances, renew
 from equifl.sim.loop.runs import Run, require_finite, rows_of, selections
 from equifl.sim.loop.sketching import sketched
 
-_WAITING = 2**24  # numbers of sketches that wait to be stored
+_WAITING = 2**24  # numbers in sketches that are buffered before they are stored
 
 
 @dataclass(frozen=True)
 class Reports:
-    """What clients reported, on the device still; a row a client, run after run."""
+    """What clients reported, still on the device; a row a client, run after run."""
 
     run: Ints
     clients: Ints
     losses: Tensor  # (M,)
     sketches: Tensor  # (M, length), or nothing
-    total: Tensor  # (M,) finite if all that they reported is
+    total: Tensor  # (M,) finite if and only if the whole report is
 
 
 class ClientMemory:
-    """Of all runs.
+    """The server's memory of clients, for all runs.
 
     Args:
-        runs: whose servers remember.
+        runs: all runs.
         parameters: the length of an update.
-        sketch: the length of a sketch, if sketches are remembered and not updates.
+        sketch: the length of a sketch, if sketches are stored instead of updates.
         device: where the updates are.
 
     Attributes:
-        informed: the R runs whose selectors look at updates.
-        updates: (R, N, d) theirs, if they are remembered whole.
-        pairwise: (R, N, N) the distances between them, on the device.
-        distances: (N, N) of each of these runs, as its selector is to see them.
+        informed: the R runs whose selectors use updates.
+        updates: (R, N, d) their updates, if these are stored whole.
+        pairwise: (R, N, N) their pairwise distances, on the device.
+        distances: (N, N) pairwise distances for the selector of each of these runs.
     """
 
     def __init__(self, runs: Sequence[Run], parameters: int, sketch: int | None, device: torch.device) -> None:
@@ -58,10 +58,10 @@ class ClientMemory:
         self.updates = torch.full((len(whole), clients, parameters), torch.nan, device=device)
         self.pairwise = torch.full((len(whole), clients, clients), torch.nan, device=device)
         self.distances: dict[int, Floats] = {}
-        self._short = torch.zeros((), dtype=torch.int64, device=device)  # so many distances lack digits
+        self._short = torch.zeros((), dtype=torch.int64, device=device)  # number of distances that lost precision
 
     def keep(self, run: Ints, clients: Ints, updates: Tensor, losses: Tensor, total: Tensor) -> Reports:
-        """Keep on the device what stays there, and return the rest. Nothing is waited for."""
+        """Store on the device what stays there, and return the rest, without synchronising."""
         rows = np.flatnonzero(np.isin(run, self.informed))
         sketches = losses.new_zeros(len(run), self._sketch or 0 if len(rows) else 0)
         for i in np.unique(run[rows]).tolist() if self._sketch else ():
@@ -78,7 +78,7 @@ class ClientMemory:
         return Reports(run, clients, losses, sketches, total)
 
     def store_of_everyone(self, round: int, reports: Iterable[Reports]) -> None:
-        """Store the reports of all clients: at once, unless there are so many that their sketches fill the memory."""
+        """Store the reports of all clients: together, unless their sketches would fill the memory."""
         waiting: list[Reports] = []
         for report in reports:
             waiting.append(report)
@@ -89,7 +89,7 @@ class ClientMemory:
             self.store(round, waiting)
 
     def store(self, round: int, reports: Sequence[Reports], *also: Tensor) -> list[Floats]:
-        """Wait for the device, once: all that stores and selectors look at is transferred, and `also` with it."""
+        """Transfer all that stores and selectors need, and `also`, with one synchronisation; returns `also`."""
         parts = [tensor for report in reports for tensor in (report.losses, report.sketches, report.total)]
         arrays = iter(to_host(*also, *parts, *((self.pairwise, self._short) if reports else ())))
         found = [next(arrays) for _ in also]
@@ -107,7 +107,7 @@ class ClientMemory:
         return found
 
     def _show(self, pairwise: Floats, short: Floats) -> None:
-        """Give the distances to the selectors; computed once more, if too many of them had lost their digits."""
+        """Set the distances for the selectors; recompute them if too many lost precision."""
         if short:
             self._short.zero_()
             self.pairwise = distances(self.updates)
@@ -115,7 +115,7 @@ class ClientMemory:
         self.distances = {} if self._sketch else dict(zip(self.informed, pairwise, strict=True))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All of it, as plain arrays."""
+        """The whole state as plain arrays."""
         stores = [run.store.state_dict() for run in self._runs]
         kept = [key for key in stores[0] if key not in ("updates", "history")]  # the records hold the history
         state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in kept}
@@ -124,9 +124,9 @@ class ClientMemory:
         return state | {"updates": self.updates.cpu().numpy(), "apart": self.pairwise.cpu().numpy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         self.updates = torch.from_numpy(state["updates"]).to(self._device)
-        known = "apart" in state  # a checkpoint may be older than that
+        known = "apart" in state  # older checkpoints lack it
         self.pairwise = torch.from_numpy(state["apart"]).to(self._device) if known else distances(self.updates)
         self._show(*to_host(self.pairwise, self._short))
         for i, run in enumerate(self._runs):

@@ -1,4 +1,4 @@
-"""What a seed decides, whoever selects: the partition, the first model, batches, who is online, who drops out."""
+"""What a seed determines for all selectors: partition, initial model, batches, availability and dropouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", 
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """Everything random that all selectors of one seed share. Every draw has a stream of its own, for each round."""
+    """Everything random that the selectors of one seed share; each purpose and round has its own random stream."""
 
     seed: int
     partition: Partition
@@ -34,7 +34,7 @@ class Environment:
 
     @classmethod
     def make(cls, config: Config, dataset: Dataset, seed: int) -> Environment:
-        """Divide the data as the configuration says."""
+        """The environment of a seed, with the data partitioned by the configuration."""
         rng = np.random.default_rng([seed, STREAMS.index("partition")])
         clients, options = number_of_clients(config, dataset), partition_options(config)
         try:
@@ -63,7 +63,7 @@ class Environment:
         return np.where(order >= 0, mine[order], -1)
 
     def signal_examples(self, client: int) -> Ints:
-        """The training examples from which a client tells its loss and gradient."""
+        """The training examples from which a client computes the loss and gradient it reports."""
         mine = self.partition.train[client]
         if self.most_examples is None or len(mine) <= self.most_examples:
             return mine
@@ -76,17 +76,17 @@ class Environment:
         return self.stream("available", round).random(len(self.sizes)) < self.availability.online
 
     def drops_out(self, round: int) -> Bools:
-        """(N,) who would not answer in a round, if selected."""
+        """(N,) who would not reply in a round, if selected."""
         return self.stream("dropout", round).random(len(self.sizes)) < self.availability.dropout
 
 
 def resolved(config: Config, dataset: Dataset) -> Config:
-    """The configuration with the number of clients, where that was left to the natural clients of the data set."""
+    """The configuration with the number of clients filled in from the natural clients of the data set."""
     return replace(config, clients=number_of_clients(config, dataset))
 
 
 def number_of_clients(config: Config, dataset: Dataset) -> int:
-    """As the configuration says, or as many as the data set has of its own."""
+    """The number of clients: the configuration's, else that of the data set's natural clients."""
     if config.clients is not None:
         return config.clients
     try:
@@ -96,7 +96,7 @@ def number_of_clients(config: Config, dataset: Dataset) -> int:
 
 
 def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment]) -> list[str]:
-    """What is worth knowing of a run's clients before it begins, a line each."""
+    """Remarks on the clients for the log, a line each."""
     lines = [few_tested([np.array([len(ids) for ids in one.partition.test]) for one in environments])]
     if dataset.owners_train is not None and config.data.name == "arrays" and config.data.partition.kind != "natural":
         lines.append("the clients (owners) in the file are not used; data.partition.kind = 'natural' takes them")
@@ -109,14 +109,14 @@ def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment
 
 
 def data_options(config: Config) -> dict[str, object]:
-    """What the configuration says about the data set, beside its name."""
+    """The options of the data set in the configuration."""
     own, taken = _given(config.data, "name", "partition"), data.options_of(config.data.name)
     known(f"data: {config.data.name} option", own, taken)
     return own | ({"clients": config.clients} if "clients" in taken else {})
 
 
 def partition_options(config: Config) -> dict[str, object]:
-    """What the configuration says about the partition, beside its kind."""
+    """The options of the partition in the configuration."""
     return _given(config.data.partition, "kind")
 
 

@@ -37,15 +37,15 @@ from equifl.store import SignalStore
 
 log = logging.getLogger(__name__)
 
-_AT_A_TIME = 2**24  # numbers of clients' weights and examples, where everyone is asked
+_AT_A_TIME = 2**24  # numbers of weights and examples, where all clients report
 
 
 class Federation:
-    """All runs of a configuration, in lockstep; by `engine`, if that is given, and not the configuration's.
+    """All runs of a configuration, round by round together; `engine` overrides the configuration's.
 
     Attributes:
         models: (runs, d) the global models, a row a run.
-        note: what is worth saying of the choice of the engine.
+        note: why a faster engine was not chosen, or "".
     """
 
     def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str | None = None) -> None:
@@ -53,7 +53,7 @@ class Federation:
         train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
         built = train.model, shape, dataset.classes, train.model_options
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # what a model can do is tried out: always with the same weights
+            torch.manual_seed(0)  # the model is tested, always with the same weights
             self.model = StackedModel.of(make_module(*built, examples), shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device), engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
@@ -76,7 +76,7 @@ class Federation:
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None:
-            models = max(len(self.runs) * config.largest_cohort, len(next(self._everyone())))
+            models = max(len(self.runs) * config.largest_cohort, len(next(self._all_clients())))
             self.engine.limit_memory(config.memory_limit, models=models, batch=self.local.batch_size)
 
     def _new_store(self, environment: Environment) -> SignalStore:
@@ -89,14 +89,14 @@ class Federation:
     def play(self) -> list[dict[str, Any]]:
         """One round of every run; a record of each.
 
-        Only `ClientMemory.store` waits for the device, once a round, and once more where everyone is asked before it;
-        and evaluating does.
+        The device is synchronised once a round, in `ClientMemory.store`, once more if all clients report before it,
+        and for evaluation.
         """
         round = self.rounds_played
         if self.config.signal == "gradient":
-            self.memory.store_of_everyone(round, self._ask_everyone())
+            self.memory.store_of_everyone(round, self._fresh_reports())
         elif round == 0:
-            self.memory.store_of_everyone(round, self._introduce_everyone())
+            self.memory.store_of_everyone(round, self._initial_reports())
         cohorts, records = self._select(round)
         replies = self._train_locally(round, cohorts)
         models = self._aggregate(replies)
@@ -136,7 +136,7 @@ class Federation:
         return AllReplies(of_run, clients, local, self._reported_losses(of_run, clients, received))
 
     def _report(self, replies: AllReplies, records: list[dict[str, Any]]) -> None:
-        """What the server looks at of the replies: signals for its selectors, numbers for its records."""
+        """Store the signals in the replies, and add losses and traffic to the records."""
         of_run, clients, local, reports = replies.run, replies.clients, replies.local, []
         if self.config.signal == "update":
             updates = local.updates / local.scale[:, None] if self.memory.informed else local.updates
@@ -161,11 +161,11 @@ class Federation:
         batches = [made[self.runs[run].seed, client] for run, client in pairs(of_run, clients)]
         trained = self.engine.train(weights, stack(batches), self.local)
         total = trained.last_loss + trained.weights.sum(dim=1)
-        updates = torch.sub(weights, trained.weights, out=trained.weights)  # which nobody needs any more
+        updates = torch.sub(weights, trained.weights, out=trained.weights)  # not used again
         return LocalUpdates(updates, trained.last_loss, trained.steps * self.local.lr, total)
 
     def _reported_losses(self, of_run: Ints, clients: Ints, received: Tensor) -> Tensor:
-        """(M,) each client's loss at the model it received, where anybody looks at it; else nan."""
+        """(M,) each client's loss at the model it received, if the selector or aggregator needs it; else nan."""
         losses = torch.full((len(of_run),), torch.nan, device=self.engine.device)
         everyone, stale = "losses" in self.aggregator.needs, self.config.signal == "update"
         wanted = [everyone or (stale and "losses" in run.needs) for run in self.runs]
@@ -178,20 +178,20 @@ class Federation:
         return losses
 
     def _aggregate(self, replies: AllReplies) -> Tensor:
-        """Line 13: w_{k+1} = w_k - lr * step; without replies the model stays."""
+        """Line 13: w_{k+1} = w_k - lr * step; without replies the model is unchanged."""
         models = self.models.clone()
         sizes = [self.runs[run].environment.sizes[client] for run, client in pairs(replies.run, replies.clients)]
         weights = to_device(np.array(sizes, np.float64), self.engine.device)
         for i in np.unique(replies.run).tolist():
             mine, run = rows_of(i, replies.run), self.runs[i]
             losses = replies.losses[mine].double()
-            heard = Replies(replies.clients[mine], replies.local.updates[mine], weights[mine], losses)
-            step, run.memory = self.aggregator.step(heard, run.memory)
+            received = Replies(replies.clients[mine], replies.local.updates[mine], weights[mine], losses)
+            step, run.memory = self.aggregator.step(received, run.memory)
             models[i] -= self.config.server.lr * step
         return models
 
-    def _everyone(self) -> Iterator[Ints]:
-        """All clients, so many at a time that what is computed of them fits the memory, however many there are."""
+    def _all_clients(self) -> Iterator[Ints]:
+        """All clients, in parts small enough for the memory."""
         clients = len(self.runs[0].environment.sizes)
         examples = max(int(run.environment.sizes.max()) for run in self.runs)
         batches = self.local.batch_size * (self.local.steps or (self.local.epochs or 1) * examples)
@@ -199,10 +199,10 @@ class Federation:
         for start in range(0, clients, step):
             yield np.arange(start, min(start + step, clients))
 
-    def _ask_everyone(self) -> Iterator[Reports]:
-        """Fresh signals: every client's loss, and gradient where it is looked at, at its run's current model."""
+    def _fresh_reports(self) -> Iterator[Reports]:
+        """Fresh signals: every client's loss, and gradient where it is needed, at its run's current model."""
         for i, run in enumerate(self.runs):
-            for clients in self._everyone() if run.needs else ():
+            for clients in self._all_clients() if run.needs else ():
                 examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
                 weights = self.models[i].expand(len(clients), -1)
                 gradients = torch.zeros(0)
@@ -212,11 +212,11 @@ class Federation:
                     losses = self.engine.losses(weights, examples)
                 yield self.memory.keep(np.full(len(clients), i), clients, gradients, losses, losses)
 
-    def _introduce_everyone(self) -> Iterator[Reports]:
+    def _initial_reports(self) -> Iterator[Reports]:
         """Stale signals: every client reports once before the first round. Runs of a seed get the same reports."""
         for seed in self.config.seeds:
             runs = [i for i, run in enumerate(self.runs) if run.seed == seed and run.needs]
-            for clients in self._everyone() if runs else ():
+            for clients in self._all_clients() if runs else ():
                 environment = self.runs[runs[0]].environment
                 weights = self.models[runs[0]].expand(len(clients), -1)
                 examples = stack([environment.signal_examples(client) for client in clients.tolist()])
@@ -245,7 +245,7 @@ class Federation:
         """f(w): the mean over clients of their loss at the evaluated model."""
         weights = self.recent[i].mean(dim=0)
         losses = []
-        for clients in self._everyone():
+        for clients in self._all_clients():
             examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
             losses.append(self.engine.losses(weights.expand(len(clients), -1), examples))
         return torch.cat(losses).mean()
@@ -255,21 +255,21 @@ class Federation:
         count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=run.needs, fresh=fresh)
         count = partial(count, sketch=self.config.sketch)
         down, up = count(cohort=asked, replied=replied)
-        if not fresh and self.rounds_played == 0 and run.needs:  # everyone is introduced
+        if not fresh and self.rounds_played == 0 and run.needs:  # all clients report before the first round
             down, up = np.add((down, up), count(cohort=0, replied=0, fresh=True)).tolist()
         if "losses" in self.aggregator.needs and "losses" not in run.needs:
             up += 4 * replied
         return {"bytes_down": down, "bytes_up": up}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that the next round depends on, as plain arrays."""
+        """Everything the next round depends on, as plain arrays."""
         models = {"models": self.models.cpu().numpy(), "recent": self.recent.cpu().numpy()}
         return self.memory.state() | models | {"rounds_played": np.array(self.rounds_played)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
-        """Go on from what `state` gave; `cohorts` are those of each (selector, seed) so far, from the records."""
+        """Restore what `state` returned; `cohorts` are those of each (selector, seed) so far, from the records."""
         for name in ("models", "recent"):
-            if name in state:  # a checkpoint may be older than one of them
+            if name in state:  # older checkpoints lack one of them
                 setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
         for run in self.runs:
             run.cohorts = list(cohorts[run.name, run.seed])

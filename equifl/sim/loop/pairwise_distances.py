@@ -1,9 +1,9 @@
 """Pairwise distances between the clients of many runs, on the device that holds their updates.
 
-As in `equifl._numerics.distances`: centred first, then by the Gram matrix, and by direct difference where that has
-lost its digits. A round changes the updates of a cohort only, so distances are kept, and those of the cohort computed
-anew. How many have lost their digits only the device knows. So that nobody waits for that number, a fixed number of
-them is mended there, and the count of the others is returned to whoever reads the distances.
+As in `equifl._numerics.distances`: updates are centred, distances come from the Gram matrix, and those that lost
+precision to cancellation are recomputed by direct difference. A round changes only the updates of a cohort, so
+distances are kept and those of the cohort recomputed. The number of inaccurate ones is known on the device only. To
+avoid a synchronisation a fixed number of them is recomputed there, and the count of the others is returned.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from torch import Tensor
 from equifl.signals import Ints
 from equifl.sim.engines.torch.transfers import to_device
 
-_LOST = 1e-3  # of the sum of two squares: what is less has lost its digits to rounding
-_AT_A_TIME = {"cpu": 2**20, "cuda": 2**26}  # numbers that are centred: in the caches, in little of the memory
+_LOST = 1e-3  # of the sum of two squares: smaller results lost precision to cancellation
+_AT_A_TIME = {
+    "cpu": 2**20,
+    "cuda": 2**26,
+}  # numbers centred at a time: within the caches, or a small part of the memory
 _DIRECT = 2**22  # numbers that are subtracted at a time
 
 
@@ -36,12 +39,13 @@ def distances(updates: Tensor) -> Tensor:
 def renew(
     pairwise: Tensor, updates: Tensor, runs: Sequence[int], reported: Sequence[Ints], *, wait: bool = True
 ) -> Tensor:
-    """Put into `pairwise` (R, N, N), in place, the distances of the clients that reported in these runs.
+    """Update in `pairwise` (R, N, N), in place, the distances of the clients that reported in these runs.
 
-    How many of them are left with too few digits, a number on the device: none, unless it must not `wait` for a GPU.
+    Returns:
+        The number of inaccurate distances left, on the device: 0, unless `wait` is false on a GPU.
     """
     together = updates.is_cuda and len(runs) == len(updates) and len({len(ids) for ids in reported}) == 1
-    if together:  # few large programs suit a GPU, and small ones the caches of a CPU
+    if together:  # few large kernels suit a GPU, small ones the caches of a CPU
         return _renew(pairwise, updates, to_device(np.stack(reported), updates.device), wait)
     left = torch.zeros((), dtype=torch.int64, device=updates.device)
     for run, ids in zip(runs, reported, strict=True):
@@ -51,7 +55,7 @@ def renew(
 
 
 def _renew(pairwise: Tensor, updates: Tensor, who: Tensor, wait: bool) -> Tensor:
-    """For (R, k) clients, as many of each run."""
+    """As `renew`, for (R, k) clients, k of each run."""
     (runs, k), (_, n, d) = who.shape, updates.shape
     mine = updates if k == n else updates.gather(1, who.unsqueeze(2).expand(-1, -1, d))
     who = torch.arange(n, device=who.device).expand(runs, n) if k == n else who
@@ -67,27 +71,27 @@ def _renew(pairwise: Tensor, updates: Tensor, who: Tensor, wait: bool) -> Tensor
     sums = squares.gather(1, who).unsqueeze(2) + squares.unsqueeze(1)
     squared = (sums - 2 * gram).clamp_(min=0)
     among = squared.gather(2, own_columns)
-    squared.scatter_(2, own_columns, torch.minimum(among, among.transpose(1, 2)))  # rounded the same both ways
+    squared.scatter_(2, own_columns, torch.minimum(among, among.transpose(1, 2)))  # exactly symmetric
     squared.scatter_(2, own_column, 0 * squared.gather(2, own_column))  # to oneself 0, but nan stays nan
     lost = (squared <= _LOST * sums).scatter_(2, own_column, False)
-    mend = _mend_all if wait or not updates.is_cuda else _mend_some
-    squared, left = mend(squared, lost, mine, updates)
+    recompute = _recompute_all if wait or not updates.is_cuda else _recompute_some
+    squared, left = recompute(squared, lost, mine, updates)
     found = torch.sqrt(squared)
     pairwise.scatter_(1, who.unsqueeze(2).expand(-1, -1, n), found)
     pairwise.scatter_(2, who.unsqueeze(1).expand(-1, n, -1), found.transpose(1, 2))
     return left
 
 
-def _mend_all(squared: Tensor, lost: Tensor, mine: Tensor, updates: Tensor) -> tuple[Tensor, Tensor]:
-    """By direct difference where digits are lost, some at a time; and how many are left."""
+def _recompute_all(squared: Tensor, lost: Tensor, mine: Tensor, updates: Tensor) -> tuple[Tensor, Tensor]:
+    """The squared distances, inaccurate ones recomputed by direct difference, some at a time; and 0 left."""
     places = torch.nonzero(lost.flatten())[:, 0]
     for some in torch.split(places, _room(updates)):
         squared.view(-1)[some] = _directly(squared, mine, updates, some)
     return squared, places.new_zeros(())
 
 
-def _mend_some(squared: Tensor, lost: Tensor, mine: Tensor, updates: Tensor) -> tuple[Tensor, Tensor]:
-    """The first of them, as many as there is room for, with the same work if there are none."""
+def _recompute_some(squared: Tensor, lost: Tensor, mine: Tensor, updates: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a fixed number of inaccurate ones, without synchronisation; and the number left."""
     so_far = lost.flatten().cumsum(0)
     first = torch.arange(1, _room(updates) + 1, device=lost.device)
     places = torch.searchsorted(so_far, first)  # past the end where there is none
@@ -107,7 +111,7 @@ def _directly(squared: Tensor, mine: Tensor, updates: Tensor, places: Tensor) ->
 
 
 def _columns(updates: Tensor) -> Iterator[slice]:
-    """So many at a time."""
+    """Slices of columns, small enough to centre at a time."""
     runs, n, d = updates.shape
     step = max(1, _AT_A_TIME[updates.device.type] // (runs * n))
     for start in range(0, d, step):

@@ -1,4 +1,4 @@
-"""What the round loop keeps of a run, and what clients send back in a round."""
+"""The state of a run in the round loop, and the replies of a round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from equifl.store import SignalStore
 
 @dataclass
 class Run:
-    """A selector and a seed: who selects, in which environment, and what the server remembers."""
+    """A selector and a seed: the selector, its environment, and the server's memory."""
 
     name: str
     selector: Selector
@@ -34,13 +34,13 @@ class Run:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Which signals its selector looks at."""
+        """The signals that its selector uses."""
         return needs(self.selector)
 
 
 @dataclass(frozen=True)
 class LocalUpdates:
-    """What local training gave, a row a client."""
+    """Results of local training, a row a client."""
 
     updates: Tensor  # (M, d)
     last_loss: Tensor  # (M,)
@@ -55,7 +55,7 @@ class AllReplies:
     run: Ints  # (M,) the position of each row's run
     clients: Ints
     local: LocalUpdates
-    losses: Tensor  # (M,) at the model that was sent, where anybody looks at them; else nan
+    losses: Tensor  # (M,) at the model that was sent, if needed; else nan
 
 
 def rows_of(run: int, runs: Ints) -> slice:
@@ -64,7 +64,7 @@ def rows_of(run: int, runs: Ints) -> slice:
 
 
 def require_finite(round: int, numbers: Floats, runs: Sequence[Run], run: Ints, clients: Ints) -> None:
-    """Stop where a number is not finite, and say whose it was."""
+    """Raise ValueError if a number is not finite, with its run and clients."""
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if len(wrong):
         first = run[wrong[0]]

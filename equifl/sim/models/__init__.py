@@ -1,4 +1,4 @@
-"""Models by name, whether a module can be trained, and which layers it is."""
+"""Models by name, validation of modules, and the layers of a module."""
 
 from equifl.extras import needed_by
 

@@ -1,4 +1,4 @@
-"""Which layers a module is, one after another, if that is all it is: also one with a `forward` of its own."""
+"""The layers of a module, if it is a chain of layers; also with its own `forward`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _RESHAPE = {torch.reshape, "reshape", "view"}
 def chain_of(module: nn.Module) -> list[nn.Module] | None:
     """The layers that `module` applies to its input, each to what the one before made of it; None if it does more.
 
-    Its `forward` is run once with a stand-in for the input that writes down what is done to it. The layers have all
-    weights of the module, in the same order.
+    Its `forward` is traced with `torch.fx`. The layers have all weights of the module, in the same order.
 
     >>> class Net(nn.Module):
     ...     def __init__(self):
@@ -34,7 +33,7 @@ def chain_of(module: nn.Module) -> list[nn.Module] | None:
     """
     try:
         graph = fx.Tracer().trace(nn.Sequential(module))
-    except Exception:  # whatever a stand-in cannot do, or a module of one's own may raise
+    except Exception:  # tracing may fail, and a user's module may raise anything
         return None
     layers = _layers(graph, nn.Sequential(module))
     if layers is None:
@@ -45,7 +44,7 @@ def chain_of(module: nn.Module) -> list[nn.Module] | None:
 
 def _layers(graph: fx.Graph, root: nn.Module) -> list[nn.Module] | None:
     start, *nodes = graph.nodes
-    passed, sizes, layers = [start], list[fx.Node](), list[nn.Module]()  # the last one passed is what is there now
+    passed, sizes, layers = [start], list[fx.Node](), list[nn.Module]()  # passed[-1] is the current value
     for node in nodes:
         source = node.args[0] if node.args else None
         if node.op == "output":
@@ -53,7 +52,7 @@ def _layers(graph: fx.Graph, root: nn.Module) -> list[nn.Module] | None:
         if (source in passed and _asks_for_size(node)) or (source in sizes and node.target is operator.getitem):
             sizes.append(node)
             continue
-        layer = _as_layer(node, root) if source is passed[-1] else None  # else it is from further back, or elsewhere
+        layer = _as_layer(node, root) if source is passed[-1] else None  # else the input is an earlier value
         if layer is None:
             return None
         layers.append(layer)
@@ -66,7 +65,7 @@ def _asks_for_size(node: fx.Node) -> bool:
 
 
 def _as_layer(node: fx.Node, root: nn.Module) -> nn.Module | None:
-    """The layer that does what a node of the graph does to its first argument."""
+    """The layer equivalent to a node of the graph, applied to its first argument; None if there is none."""
     what: Any = node.target
     rest: tuple[Any, ...] = node.args[1:]
     named: dict[str, Any] = dict(node.kwargs)
@@ -86,9 +85,9 @@ def _as_layer(node: fx.Node, root: nn.Module) -> nn.Module | None:
 
 
 def _keeps_batch_alone(shape: Any) -> bool:
-    """(-1, features) or (batch, features or -1), as one writes it to flatten.
+    """Whether a shape is (-1, features) or (batch, features or -1), as written to flatten.
 
-    Another number of features would make another batch; whoever believes a chain tries out whether it does the same.
+    A wrong number of features would change the batch; callers therefore compare the chain with the module.
     """
     if len(shape) != 2 or not isinstance(shape[1], int):
         return False

@@ -1,4 +1,4 @@
-"""Reject models that the engines cannot train, by trying them out on a few examples."""
+"""Reject models that the engines cannot train, by a test on a few examples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def validate(name: str, module: Any, shape: tuple[int, ...], classes: int, examp
     """Reject a module that the engines cannot train.
 
     Args:
-        name: what the configuration calls it, for the error.
-        module: what is to be trained.
+        name: its name in the configuration, for the error.
+        module: the model to train.
         shape: of one example.
-        classes: how many numbers it must give for each.
-        examples: of the data, to try it out on; see `examples_of`.
+        classes: outputs it must have for each example.
+        examples: of the data, to test it on; see `examples_of`.
     """
     require("train.model", name, isinstance(module, nn.Module), "a torch.nn.Module")
     require("train.model", name, bool(list(module.parameters())), "a module with parameters")
@@ -30,9 +30,9 @@ def validate(name: str, module: Any, shape: tuple[int, ...], classes: int, examp
 
 
 def examples_of(dataset: Dataset) -> Tensor:
-    """(6, ...) examples to try a model out on: different ones, if there are, and those with most different numbers.
+    """(6, ...) examples to test a model on: distinct ones, if there are, with the most distinct values.
 
-    Of integers, the first are those with the smallest and the largest, for which a model may have no place.
+    Of integer data, the first are those with the smallest and largest value, which an embedding may not cover.
     """
     rows = []
     for x in (dataset.x_train, dataset.x_test):
@@ -52,12 +52,12 @@ def _fault_in_weights(module: nn.Module) -> str:
         if weight.dtype != torch.float32:
             return f"has weights that are not float32 ({label} is {weight.dtype}); float() makes them so"
         if not weight.requires_grad:
-            return f"has weights that are frozen ({label}); here all of them are trained"
+            return f"has frozen weights ({label}); here all weights are trained: set requires_grad = True"
     return ""
 
 
 def _fault_in_use(module: nn.Module, shape: tuple[int, ...], classes: int, examples: Tensor | None) -> str:
-    """Clients must get the same from it whenever they use it, for each example, whatever the others in a batch are."""
+    """Why its output for an example is not always the same, whatever else is in the batch; "" if it is."""
     batches = [] if examples is None else [examples]
     if examples is None or examples.is_floating_point():
         batches.insert(0, torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)))
@@ -71,22 +71,22 @@ def _fault_with(module: nn.Module, x: Tensor, classes: int) -> str:
     try:
         with torch.no_grad():
             found, again, half = (module(part.clone()) for part in (x, x, x[:some]))
-    except Exception as error:  # whatever a module of one's own may raise
+    except Exception as error:  # a user's module may raise anything
         return f"does not take inputs of shape {tuple(x.shape[1:])} ({error}){_advice(module, x)}"
     if tuple(found.shape) != (len(x), classes):
-        return f"must give (examples, {classes}), not {tuple(found.shape)} for {len(x)} of them"
+        return f"must return shape (examples, {classes}), but returned {tuple(found.shape)} for {len(x)} examples"
     for label, buffer in module.named_buffers():
         if not torch.equal(buffer, kept[label]):
             return f"keeps running statistics ({label}); try GroupNorm"
     if not torch.allclose(found, again, equal_nan=True):
-        return "draws numbers of its own, as dropout does; leave that out"
+        return "is random, as with dropout; remove the random layers"
     if not torch.allclose(found[:some], half, rtol=1e-3, atol=1e-5, equal_nan=True):
-        return "looks from one example at others of the batch, as BatchNorm does; try GroupNorm"
+        return "mixes the examples of a batch, as BatchNorm does; try GroupNorm"
     return ""
 
 
 def _advice(module: nn.Module, x: Tensor) -> str:
-    """What may help a model that does not take its inputs."""
+    """Advice for a model that does not take its inputs."""
     looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
     if x.is_floating_point():
         return "; an embedding takes integers: save x_train and x_test as int64" if looks_up else ""

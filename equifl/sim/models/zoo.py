@@ -1,4 +1,4 @@
-"""Models by name: the built-in ones, and a module of the user's own by its import path.
+"""Models by name: the built-in ones, and a user's module by its import path.
 
 A new model is a function in this file and an entry in `MODELS`.
 """
@@ -64,7 +64,7 @@ def make_module(
 ) -> nn.Module:
     """A model that the engines can train: what `build_module` gives, tried out.
 
-    It is tried out on random numbers and, if given, on `examples` of the data; if these are integers, on them alone.
+    It is tested on random numbers and, if given, on `examples` of the data; if these are integers, on them only.
     """
     module = build_module(name, shape, classes, options)
     validate(name, module, shape, classes, examples)

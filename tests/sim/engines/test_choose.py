@@ -92,7 +92,7 @@ def test_what_is_not_for_the_fast_engine_runs_by_the_general_one_and_says_why(
     assert engine.name == "torch"
     assert note.startswith("by the torch engine, not by compiled: ")
     assert obstacle in note
-    with pytest.raises(ValueError, match=f"engine: 'compiled' cannot do this here: .*{obstacle}"):
+    with pytest.raises(ValueError, match=f"engine: 'compiled' does not support this: .*{obstacle}"):
         choose_engine(job, "compiled")
 
 
@@ -103,7 +103,7 @@ def test_integers_go_by_the_general_engine_and_are_refused_by_the_fast_one() -> 
     engine, note = choose_engine(Job(model, dataset))
     assert engine.name == "torch"
     assert note == "by the torch engine, not by compiled: the data are integers, and it takes float32"
-    with pytest.raises(ValueError, match="engine: 'compiled' cannot do this here: the data are integers"):
+    with pytest.raises(ValueError, match="engine: 'compiled' does not support this: the data are integers"):
         choose_engine(Job(model, dataset), "compiled")
 
 
@@ -177,7 +177,7 @@ def test_a_run_goes_on_by_the_engine_it_was_begun_with(begun: str, tmp_path: Pat
 
 def test_a_run_of_the_hybrid_engine_is_refused(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", Config().as_dict(), {"engine": "hybrid"}).close()
-    with pytest.raises(ValueError, match=r"run: was begun with the hybrid engine, which is no more; run it again in"):
+    with pytest.raises(ValueError, match=r"run: was begun with the hybrid engine, which was removed; run it again in"):
         engine_for(tmp_path / "run", Config())
 
 

@@ -260,7 +260,7 @@ def test_a_record_says_what_the_objective_was_worth() -> None:
 @pytest.mark.parametrize(
     ("signal", "first", "later"),
     [
-        # P = 18 weights, 4 bytes each. First round: everyone is introduced (6 models down; 6 updates and 6 losses up).
+        # P = 18 weights, 4 bytes each. First round: all report before it (6 models down; 6 updates and 6 losses up).
         ("update", ((2 + 6) * 72, (2 + 6) * 72 + (2 + 6) * 4), (2 * 72, 2 * 72 + 2 * 4)),
         # Everyone is asked every round; the cohort has the model already.
         ("gradient", (6 * 72, 2 * 72 + 6 * 72 + 6 * 4), (6 * 72, 2 * 72 + 6 * 72 + 6 * 4)),

@@ -65,11 +65,11 @@ def test_without_a_wait_the_first_distances_are_mended(
     expected = squared.clone()
     for lane, row, other in places[:room].tolist():
         expected[lane, row, other] = (mine[lane, row] - updates[lane, other]).square().sum()
-    found, left = apart._mend_some(squared.clone(), lost, mine, updates)
+    found, left = apart._recompute_some(squared.clone(), lost, mine, updates)
     torch.testing.assert_close(found, expected)
     assert int(left) == max(0, len(places) - room)
     assert len(places) > 4
-    none, left = apart._mend_some(squared.clone(), lost & False, mine, updates)
+    none, left = apart._recompute_some(squared.clone(), lost & False, mine, updates)
     assert torch.equal(none, squared)
     assert int(left) == 0
 

@@ -20,13 +20,13 @@ OURS = "tests.sim.example_modules"
             "torch.nn:Linear",
             {"in_features": 8, "out_features": 3},
             (8,),
-            r"must give \(examples, 10\), not \(4, 3\) for 4 of them",
+            r"must return shape \(examples, 10\), but returned \(4, 3\) for 4 examples",
         ),
         (f"{OURS}:not_a_module", {}, (1, 8, 8), r"a torch.nn.Module"),
         (f"{OURS}:WithStatistics", {}, (1, 8, 8), r"keeps running statistics \(norm.running_mean\); try GroupNorm"),
-        (f"{OURS}:WithStatistics", {"track_running_stats": False}, (1, 8, 8), r"looks from one example at others"),
-        (f"{OURS}:WithDropout", {}, (1, 8, 8), r"draws numbers of its own"),
-        (f"{OURS}:Frozen", {}, (1, 8, 8), r"has weights that are frozen \(last.weight\)"),
+        (f"{OURS}:WithStatistics", {"track_running_stats": False}, (1, 8, 8), r"mixes the examples of a batch"),
+        (f"{OURS}:WithDropout", {}, (1, 8, 8), r"is random"),
+        (f"{OURS}:Frozen", {}, (1, 8, 8), r"has frozen weights \(last.weight\)"),
         (f"{OURS}:InFloat64", {}, (1, 8, 8), r"not float32 \(last.weight is torch.float64\); float\(\) makes them so"),
     ],
 )
@@ -72,9 +72,14 @@ TOKENS = np.random.default_rng(0).integers(0, 12, (50, 4))
     [
         ("Tokens", {"vocabulary": 11}, TOKENS, r"\(index out of range.*\); the data are integers from 0 to 11"),
         ("Tokens", {}, TOKENS.astype(float), r"an embedding takes integers: save x_train and x_test as int64"),
-        ("Tokens", {"classes": 3}, TOKENS, r"must give \(examples, 10\), not \(6, 3\) for 6 of them"),
-        ("TokensOfOthers", {}, TOKENS, r"looks from one example at others of the batch"),
-        ("TokensAtRandom", {}, TOKENS, r"draws numbers of its own"),
+        (
+            "Tokens",
+            {"classes": 3},
+            TOKENS,
+            r"must return shape \(examples, 10\), but returned \(6, 3\) for 6 examples",
+        ),
+        ("TokensOfOthers", {}, TOKENS, r"mixes the examples of a batch"),
+        ("TokensAtRandom", {}, TOKENS, r"is random"),
     ],
 )
 def test_rejects_models_that_cannot_work_with_tokens(name: str, options: Any, x: Any, message: str) -> None:
@@ -93,7 +98,7 @@ def test_a_model_for_numbers_is_not_given_integers() -> None:
 def test_data_that_are_all_zero_hide_no_fault(name: str) -> None:
     options = {"track_running_stats": False} if name == "WithStatistics" else {}
     examples = examples_of(data(np.zeros((20, 1, 8, 8))))
-    with pytest.raises(ValueError, match=r"looks from one example at others|draws numbers of its own"):
+    with pytest.raises(ValueError, match=r"mixes the examples of a batch|is random"):
         make_module(f"{OURS}:{name}", (1, 8, 8), 10, options, examples)
 
 

@@ -1,1 +1,1 @@
-"""Any module, on a CPU or a GPU, by PyTorch."""
+"""The torch engine: any module, on a CPU or a GPU."""

@@ -26,22 +26,22 @@ from equifl.sim.engines.torch.transfers import to_device
 
 Part = TypeVar("Part")
 
-_FEW = 512  # models that a GPU trains faster than Python launches their kernels
+_FEW = 512  # models: up to this many a GPU trains faster than Python launches the kernels
 _KEPT = 4  # recorded steps, each with memory of its own
 
 
 class TorchEngine:
     """Runs stacks of models on one device.
 
-    On a CPU the stack is cut into small parts that run side by side, one thread each: small enough for the caches,
-    and of a size that does not depend on the number of cores, so that neither do the results. PyTorch's own
-    threads would come on top, so this process's are turned off. On a GPU it is TF32 that is turned off, which PyTorch
-    allows for convolutions unless told otherwise: with three digits a GPU would not play the rounds of a CPU. Training
-    may allow it; losses, gradients, distances and evaluation never have it.
+    On a CPU the stack is split into small parts that run in parallel, one thread each. They fit the caches, and their
+    size does not depend on the number of cores, so that neither do the results. PyTorch's own threads are turned off
+    in this process. On a GPU, TF32 is turned off, which PyTorch allows for convolutions by default: with its three
+    digits a GPU would give other rounds than a CPU. Training may allow it; losses, gradients, distances and evaluation
+    never use it.
 
     Args:
-        job: what to work on; its arrays go to the device once.
-        budget: how many input numbers one program takes at a time, which bounds its memory (default 2^17 on a CPU:
+        job: the model, data, device and task; the arrays are transferred to the device once.
+        budget: input numbers processed at a time, which bounds the memory (default 2^17 on a CPU:
             five LeNets with a batch of 32 each; 2^26 on a GPU).
     """
 
@@ -49,7 +49,7 @@ class TorchEngine:
 
     @classmethod
     def supports(cls, job: Job) -> str:
-        """It does every job."""
+        """Always "": it supports every job."""
         return ""
 
     def __init__(self, job: Job, *, budget: int | None = None) -> None:
@@ -71,9 +71,9 @@ class TorchEngine:
         self.y_train, self.y_test = (torch.from_numpy(y).to(self.device) for y in (dataset.y_train, dataset.y_test))
 
     def limit_memory(self, bytes: int, *, models: int, batch: int) -> None:
-        """Work in parts that are small enough for so many bytes of a GPU, of which some are taken already.
+        """Process parts small enough for this many bytes of GPU memory, including what is allocated already.
 
-        What a part takes is tried out. Of each of the `models` that are trained at a time there are a few copies.
+        The memory of a part is measured. For each of the `models` trained at a time a few copies are counted.
         """
         if self.device.type == "cpu":  # where parts are small anyway
             return
@@ -86,14 +86,14 @@ class TorchEngine:
         part = torch.cuda.max_memory_allocated() - before
         least = taken + 2 * part
         require("memory_limit", bytes, bytes >= least, f"{least} or more here, or fewer runs, or a sketch")
-        budget = (bytes - taken) * few * batch * self._example // (2 * part)  # half of it may lie idle
+        budget = (bytes - taken) * few * batch * self._example // (2 * part)  # half of it may be unused
         self._budget, self._evaluated = min(self._budget, budget), min(self._evaluated, budget)
         self._kept, self._least = 0, 1
 
     def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
         """See `Engine.train`."""
         with _tf32(local.tf32 and self.device.type == "cuda"):
-            parts = self._side_by_side(
+            parts = self._in_parallel(
                 lambda rows: self._train(weights[rows], batches[rows], local), len(weights), batches.shape[2]
             )
         return Trained(
@@ -116,7 +116,7 @@ class TorchEngine:
         return Trained(state[0], state[2], active.sum(dim=1))
 
     def _step(self, local: LocalTraining, by_all: bool, state: State, positions: Tensor, active: Tensor) -> State:
-        """One step of SGD, taken by all or by those who are active."""
+        """One step of SGD, of all models or of the active ones."""
         weights, velocity, last_loss = state
         loss, change = self._gradient(weights, positions)
         if local.weight_decay:
@@ -130,14 +130,14 @@ class TorchEngine:
     def _recorded(
         self, step: Step, state: State, positions: Tensor, active: Tensor, kind: Hashable
     ) -> RecordedStep | None:
-        """The step as one launch, for few models on a GPU, whose shape was seen before: recording takes time too."""
+        """The step as one CUDA graph, for few models on a GPU whose shape occurred before; else None."""
         if self.device.type == "cpu" or len(positions) > _FEW or not self.model.layers:
             return None
         key = (kind, positions.shape[0], positions.shape[2])
         seen, recorded = key in self._steps, self._steps.pop(key, None)
         if seen and recorded is None:
             recorded = RecordedStep(step, state, positions[:, 0], active[:, 0])
-        self._steps[key] = recorded  # as the last, so that those go which were not used for longest
+        self._steps[key] = recorded  # last, so that the least recently used are dropped
         while len(self._steps) > self._kept:
             self._steps.pop(next(iter(self._steps)))
         return self._steps.get(key)
@@ -168,7 +168,7 @@ class TorchEngine:
                         loss = self._losses(weights[rows], positions)
                 losses[rows] += share * loss
 
-        self._side_by_side(work, len(weights))
+        self._in_parallel(work, len(weights))
         return losses, total
 
     def _losses(self, weights: Tensor, positions: Tensor) -> Tensor:
@@ -197,21 +197,21 @@ class TorchEngine:
                 targets = self.y_test[columns].repeat(rows.stop - rows.start)
                 found[rows, columns] = self.task.score(outputs, targets).float().view(rows.stop - rows.start, -1)
 
-        self._side_by_side(work, len(weights))
+        self._in_parallel(work, len(weights))
         return found.cpu().numpy()
 
     def _width(self, rows: slice) -> int:
         """How many examples of each of these models are evaluated at a time."""
         return max(1, self._evaluated // (self._example * (rows.stop - rows.start)))
 
-    def _side_by_side(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
+    def _in_parallel(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
         parts = _chunks(models, max(self._least, self._budget // (self._example * batch)))
         return list(map(work, parts) if self._pool is None else self._pool.map(work, parts))
 
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """Allow TF32 matrix products on a GPU for so long, if asked to."""
+    """Allow TF32 matrix products on a GPU within the block, if `allowed`."""
     if allowed:
         _allow_tf32(True)
     try:

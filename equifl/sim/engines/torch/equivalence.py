@@ -1,4 +1,4 @@
-"""Whether copies of a module that run as one program do what the module does."""
+"""Check that the stacked form of a module has the module's outputs and gradients."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Forward: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # weights (M, d), input
 def difference(
     module: nn.Module, forward: Forward, shape: Shape, examples: Tensor | None = None, *, exact: bool = False
 ) -> str:
-    """What is wrong with `forward` as copies of a module, in words; "" if nothing is.
+    """How `forward` differs from the module, in words; "" if its outputs and gradients match.
 
-    Values and slopes are compared, of two sets of weights and some inputs: a hook, `no_grad` or a function with slopes
-    of its own leaves no other trace. The inputs are random numbers, and then real `examples`, an even number of them:
-    apart, because large numbers would hide what is wrong with small ones. Of integers only the real ones are taken. If
-    exact it is in float64, where no rounding error sends a slope elsewhere; else one at a ReLU's zero, which changes
-    slopes by a thousandth, is forgiven.
+    They are compared for two sets of weights and some inputs: hooks, `no_grad` and functions with their own gradient
+    cannot be found otherwise. The inputs are random numbers, and then real `examples`, an even number of them. The two
+    are compared separately, because large numbers would hide errors in small ones. Integer data are compared on real
+    examples only. `exact` compares in float64 with a small tolerance; otherwise the tolerance allows for rounding at a
+    ReLU's zero, which changes gradients by a thousandth.
 
     >>> difference(nn.Linear(2, 1), lambda weights, inputs: inputs.sum(2, keepdim=True) * weights[:, :1, None], (2,))
-    'gives other slopes'
+    'gives other gradients'
     """
     found = ""
     if examples is None or examples.is_floating_point():
@@ -37,46 +37,46 @@ def difference(
 
 
 def _difference(module: nn.Module, forward: Forward, drawn: Callable[[torch.Generator], Tensor], exact: bool) -> str:
-    kind, of_values, of_slopes = (torch.float64, 1e-7, 1e-7) if exact else (torch.float32, 1e-3, 1e-2)
+    kind, of_values, of_gradients = (torch.float64, 1e-7, 1e-7) if exact else (torch.float32, 1e-3, 1e-2)
     draw = torch.Generator().manual_seed(0)
     inputs = drawn(draw)
     inputs = inputs.to(kind) if inputs.is_floating_point() else inputs
     try:
         own = copy.deepcopy(module).cpu().to(kind)
         row = torch.cat([weight.detach().flatten() for weight in own.parameters()])
-        shift = 0.1 * torch.randn(row.shape, generator=draw)  # so that what is multiplied by 0 at first shows too
+        shift = 0.1 * torch.randn(row.shape, generator=draw)  # so that weights that start at 0 are tested too
         weights = torch.stack([row, row + shift]).requires_grad_(True)
-        values, slopes = _one_by_one(own, weights.detach(), inputs)
+        values, gradients = _one_by_one(own, weights.detach(), inputs)
         found = forward(weights, inputs.clone())
-        (its_slopes,) = torch.autograd.grad(found.square().sum(), weights)
+        (its_gradients,) = torch.autograd.grad(found.square().sum(), weights)
         with torch.no_grad():
             again = forward(weights, inputs.clone())
-    except Exception as error:  # whatever a module of one's own may raise where it is given what it does not know
+    except Exception as error:  # a user's module may raise anything
         return f"fails ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
-    least = 1e-3 * float(torch.linalg.norm(slopes.nan_to_num()))
+    least = 1e-3 * float(torch.linalg.norm(gradients.nan_to_num()))
     sizes = [weight.numel() for weight in module.parameters()]
-    for right, slope in zip(*(torch.split(part, sizes, dim=1) for part in (slopes, its_slopes)), strict=True):
-        if not _close(right, slope, of_slopes, least):
-            return "gives other slopes"
+    for right, gradient in zip(*(torch.split(part, sizes, dim=1) for part in (gradients, its_gradients)), strict=True):
+        if not _close(right, gradient, of_gradients, least):
+            return "gives other gradients"
     same = _close(values, found.detach(), of_values) and _close(values, again, of_values)
-    return "" if same else "gives other values"
+    return "" if same else "gives other outputs"
 
 
 def _one_by_one(module: nn.Module, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits by the module itself, with these weights put into it, and slopes of the sum of their squares."""
-    values, slopes = [], []
+    """Logits by the module itself, with these weights, and gradients of the sum of their squares."""
+    values, gradients = [], []
     for row, x in zip(weights, inputs.clone(), strict=True):
         nn.utils.vector_to_parameters(row, module.parameters())
         logits = module(x)
         each = list(module.parameters())
         parts = torch.autograd.grad(logits.square().sum(), each, allow_unused=True, materialize_grads=True)
         values.append(logits.detach())
-        slopes.append(torch.cat([part.flatten() for part in parts]))
-    return torch.stack(values), torch.stack(slopes)
+        gradients.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(values), torch.stack(gradients)
 
 
 def _close(right: Tensor, found: Tensor, share: float, least: float = 0.0) -> bool:
-    """Whether they differ by no more than a share of the right one, or of `least`; where numbers are finite."""
+    """Whether the difference has a norm of at most `share` of the right one's, or of `least`."""
     known = right.isfinite()
     if right.shape != found.shape or not torch.equal(known, found.isfinite()):
         return False

@@ -1,4 +1,4 @@
-"""How many copies of a model, each with weights of its own, run as one program."""
+"""StackedModel: many copies of a model, each with its own weights, computed together."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ class StackedModel:
     """
 
     forward: Forward
-    module: nn.Module  # one of them, whose own weights do not matter
+    module: nn.Module  # one copy; its weights do not matter
     parameters: int
-    layers: tuple[nn.Module, ...] = ()  # where that is all that the module is
+    layers: tuple[nn.Module, ...] = ()  # if the module is a chain of stackable layers
 
     @classmethod
     def of(cls, module: nn.Module, shape: Shape, examples: Tensor | None = None) -> StackedModel:
-        """Layer by layer where every layer is one we know how to stack, else by `mapped`, if that does as it does.
+        """The stacked form of a module: by layers if all are stackable, else by `mapped`.
+
+        Either is used only if its outputs and gradients match the module's; if neither does, it raises ValueError.
 
         Args:
             module: the architecture; its own weights do not matter.
             shape: of one example.
-            examples: of the data, an even number, on which it is tried out too; see `difference`.
+            examples: of the data, an even number, to compare outputs on; see `difference`.
         """
         parameters = sum(p.numel() for p in module.parameters())
         layers = _pool_first(chain_of(module) or [])
@@ -55,13 +57,13 @@ class StackedModel:
             if not why:
                 return cls(forward, module, parameters)
         raise ValueError(
-            f"train.model: with other weights put into it for a while, the model {why}; torch.utils.checkpoint, for "
-            "example, would go back with weights of its own"
+            f"train.model: called with other weights (torch.func.functional_call), the model {why}; avoid what keeps "
+            "weights of its own, as torch.utils.checkpoint does in the backward pass"
         )
 
 
 def _pool_first(layers: Iterable[nn.Module]) -> list[nn.Module]:
-    """The largest of rectified numbers is the largest, rectified; and there are fewer to rectify."""
+    """The layers with pooling before ReLU: the result is the same, and ReLU has fewer numbers to process."""
     ordered = list(layers)
     for i, (layer, after) in enumerate(itertools.pairwise(ordered)):
         if type(layer) is nn.ReLU and type(after) is nn.MaxPool2d:
@@ -70,7 +72,7 @@ def _pool_first(layers: Iterable[nn.Module]) -> list[nn.Module]:
 
 
 def _stackable(layer: nn.Module) -> bool:
-    """Whether the stacked form below does all that this layer does."""
+    """Whether the stacked form below supports this layer."""
     if type(layer) is nn.Conv2d:
         plain = layer.groups == 1 and layer.dilation == (1, 1) and not isinstance(layer.padding, str)
         return plain and layer.padding_mode == "zeros" and _has_weight_and_bias(layer)
@@ -84,7 +86,7 @@ def _stackable(layer: nn.Module) -> bool:
 
 
 def _has_weight_and_bias(layer: nn.Module) -> bool:
-    """And nothing else: `torch.nn.utils.weight_norm` makes the weight of others."""
+    """Whether these are its only parameters: `torch.nn.utils.weight_norm` computes the weight from others."""
     return [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
 
 
@@ -96,17 +98,17 @@ def split(weights: Tensor, module: nn.Module) -> list[Tensor]:
 
 
 def mapped(module: nn.Module, *, together: bool | None = None) -> Forward:
-    """For any module: all copies together, or one after another.
+    """The stacked form of any module: all copies together by `vmap`, or one after another.
 
-    If that is left open it is one after another on a CPU if it convolves: PyTorch's map is slower at that than a loop.
+    The default is one after another for convolutions on a CPU, where `vmap` is slower than a loop.
     """
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
     names = [name for name, _ in module.named_parameters()]
-    own = threading.local()  # functional_call puts the weights into the module: one module a thread
+    own = threading.local()  # functional_call changes the module: one a thread
 
     def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
         weights = dict(zip(names, parameters, strict=True))
-        logits: Tensor = functional_call(own.module, weights, inputs.clone())  # which a module may change
+        logits: Tensor = functional_call(own.module, weights, inputs.clone())  # a module may change its input
         return logits
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
@@ -121,19 +123,19 @@ def mapped(module: nn.Module, *, together: bool | None = None) -> Forward:
 
 
 def _layered(layers: list[nn.Module]) -> Forward:
-    """Layer by layer for all copies at once, as suits the device."""
+    """Layer by layer for all copies together, by the form that is fast on the device."""
     on_cpu, on_gpu = _on_cpu(layers), _on_gpu(layers)
     return lambda weights, inputs: (on_gpu if inputs.is_cuda else on_cpu)(weights, inputs)
 
 
 def _on_cpu(layers: list[nn.Module]) -> Forward:
-    """A grouped convolution over images (B, M * channels, H, W) with channels last in memory is fastest."""
+    """On images (B, M * channels, H, W), channels last in memory: grouped convolutions are fastest there."""
     whole = nn.Sequential(*layers)
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
         copies = len(inputs)
         left = split(weights, whole)
-        x = inputs if inputs.dim() != 5 else _side_by_side(inputs)
+        x = inputs if inputs.dim() != 5 else _channels_joined(inputs)
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
                 weight, bias = left.pop(0), left.pop(0).flatten()
@@ -145,7 +147,7 @@ def _on_cpu(layers: list[nn.Module]) -> Forward:
             elif isinstance(layer, nn.Linear):
                 x = multiply(x, left.pop(0), left.pop(0))
             elif isinstance(layer, nn.Flatten):
-                x = (_apart(x, copies) if x.dim() == 4 else x).flatten(2)
+                x = (_copies_separated(x, copies) if x.dim() == 4 else x).flatten(2)
             elif isinstance(layer, nn.MaxPool2d):
                 x = layer(x)
             else:
@@ -156,7 +158,7 @@ def _on_cpu(layers: list[nn.Module]) -> Forward:
 
 
 def _on_gpu(layers: list[nn.Module]) -> Forward:
-    """On images (M, B, channels, H, W): a convolution and its pooling as one kernel of ours, else by patches."""
+    """On images (M, B, channels, H, W): a convolution and its pooling as one Triton kernel, else by patches."""
     whole = nn.Sequential(*layers)
 
     def forward(weights: Tensor, inputs: Tensor) -> Tensor:
@@ -165,7 +167,7 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
             layer = rest.pop(0)
             if isinstance(layer, nn.Conv2d) and rest and _fusible(layer, rest[0]):
                 from equifl.sim.engines.cuda.fused_convolution import (
-                    convolve_and_pool,  # Triton, which is there where CUDA is
+                    convolve_and_pool,  # needs Triton
                 )
 
                 rest.pop(0)
@@ -189,7 +191,7 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
 
 
 def _fusible(layer: nn.Conv2d, after: nn.Module) -> bool:
-    """Whether our kernel does what this convolution and this layer after it do."""
+    """Whether the Triton kernel supports this convolution and the layer after it."""
     if type(after) is not nn.MaxPool2d or after.ceil_mode or layer.stride != (1, 1) or layer.kernel_size[1] > 5:
         return False
     two_by_two = pair(after.kernel_size) == pair(after.stride) == (2, 2)
@@ -198,14 +200,17 @@ def _fusible(layer: nn.Conv2d, after: nn.Module) -> bool:
 
 @lru_cache
 def _triton_runs() -> bool:
-    """Whether kernels of ours run on this GPU: Triton may be missing, or the C compiler that it wants."""
+    """Whether Triton kernels run on this GPU: Triton may be missing, or the C compiler that it needs."""
     try:
         from equifl.sim.engines.cuda.fused_convolution import convolve_and_pool
 
         one = torch.zeros(1, 1, 1, 2, 2, device="cuda")
         convolve_and_pool(one, one[..., :1, :1].contiguous(), one[:, :, 0, 0, 0], padding=(0, 0), relu=True)
-    except Exception as error:  # whatever it is, there is another way
-        warnings.warn(f"convolutions go by patches, several times slower: no Triton here ({error})", stacklevel=2)
+    except Exception as error:  # whatever it is, patches work too
+        warnings.warn(
+            f"Triton does not run here ({error}): convolutions are computed by patches, several times slower",
+            stacklevel=2,
+        )
         return False
     return True
 
@@ -215,7 +220,7 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
 
-def _side_by_side(images: Tensor) -> Tensor:
+def _channels_joined(images: Tensor) -> Tensor:
     """(M, B, channels, H, W) -> (B, M * channels, H, W), channels last in memory."""
     joined = images.transpose(0, 1).flatten(1, 2)
     return joined.contiguous(memory_format=torch.channels_last)
@@ -224,14 +229,14 @@ def _side_by_side(images: Tensor) -> Tensor:
 def _of_four(images: Tensor) -> Tensor:
     """(B, M * 3, H, W) -> (B, M * 4, H, W), the fourth channels empty.
 
-    For these the gradient of a grouped convolution takes PyTorch a third of the time.
+    PyTorch computes the gradient of a grouped convolution on these in a third of the time.
     """
     last = images.permute(0, 2, 3, 1)
     return nn.functional.pad(last.reshape(*last.shape[:3], -1, 3), (0, 1)).flatten(3).permute(0, 3, 1, 2)
 
 
-def _apart(images: Tensor, copies: int) -> Tensor:
-    """And back."""
+def _copies_separated(images: Tensor, copies: int) -> Tensor:
+    """(B, M * channels, H, W) -> (M, B, channels, H, W)."""
     return images.reshape(len(images), copies, -1, *images.shape[2:]).transpose(0, 1)
 
 

@@ -1,6 +1,6 @@
-"""Arrays to the device and back, so that neither side waits for the other more often than it must.
+"""Transfers between host and device with as few synchronisations as possible.
 
-A GPU works on while Python goes on. A plain copy in either direction stops that: it waits for all that is under way.
+A GPU works asynchronously. A plain copy in either direction waits until all its work is done.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch import Tensor
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Under way to the device; nothing is waited for."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))  # of others PyTorch makes a copy that waits
+    """The array on the device, by an asynchronous transfer."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))  # others would be copied synchronously
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def to_host(*tensors: Tensor) -> list[NDArray[Any]]:
-    """Copies of all these, after one wait.
+    """Copies of all tensors on the host, with one synchronisation.
 
     >>> [array.tolist() for array in to_host(torch.ones(2), torch.tensor(3))]
     [[1.0, 1.0], 3]

@@ -152,8 +152,8 @@ class Rematerialised(nn.Module):
         return logits
 
 
-def test_a_module_whose_slopes_depend_on_weights_of_its_own_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"train.model: .* the model gives other slopes"):
+def test_a_module_whose_gradients_depend_on_weights_of_its_own_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.model: .* the model gives other gradients"):
         StackedModel.of(Rematerialised(), (4,))
 
 
@@ -180,7 +180,7 @@ IMAGE = (1, 8, 8)
 
 
 class Net(nn.Module):
-    """A chain of layers, but for what `twist` does to their values or slopes where no graph of it shows."""
+    """A chain of layers, but for what `twist` does to their values or gradients where no graph of it shows."""
 
     def __init__(self, twist: Callable[[Tensor], Tensor] = lambda x: x) -> None:
         super().__init__()
@@ -198,8 +198,8 @@ class Reversed(torch.autograd.Function):
         return x.relu()
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
-        return -slopes[0]
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return -gradients[0]
 
 
 class Detached(Net):
@@ -245,7 +245,7 @@ ODD: dict[str, Callable[[], nn.Module]] = {
     "a chain": Net,
     "hook": hooked,
     "no_grad": Detached,
-    "slopes of its own": lambda: Net(lambda x: Reversed.apply(x)),  # type: ignore[no-untyped-call]
+    "gradients of its own": lambda: Net(lambda x: Reversed.apply(x)),  # type: ignore[no-untyped-call]
     "asks what it gets": lambda: Net(lambda x: 2 * x if torch.is_tensor(x) else x),
     "examples within examples": InTokens,
     "linear over rows": lambda: nn.Sequential(nn.Linear(8, 4), nn.Flatten(), nn.Linear(32, 10)),
