@@ -13,9 +13,10 @@ from equifl.cluster.population import Population, SpreadFacilityLocation
 from equifl.cluster.session import connect, resource
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation, SetFunction
-from equifl.selectors._common import check_call, maximise, unknown_first
-from equifl.selectors.base import HasObjective, Rng, Selector, needs, sample_of
+from equifl.selectors.base import HasObjective, Rng, Selector, check_call, needs, sample_of
+from equifl.selectors.greedy_selection import maximise
 from equifl.selectors.rota import Rota
+from equifl.selectors.unknown_clients import unknown_first
 from equifl.signals import Ints, Signals
 
 _LEAST = 1024  # clients in a shard by default: for fewer, the call costs more than the work

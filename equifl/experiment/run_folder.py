@@ -9,16 +9,18 @@ import json
 import math
 import os
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, require
+from equifl.experiment.atomic_write import TEMPORARY, naming, replacing
+from equifl.experiment.atomic_write import sync_folder as _sync_folder
+from equifl.experiment.checkpoint import read_checkpoint, require_plain, write_checkpoint
 from equifl.experiment.config import OLD_ENGINES, separate_partition
 from equifl.extras import needed_by
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
-_LOCK, _TEMPORARY = ".lock", ".tmp"
+_LOCK = ".lock"
 
 
 class FolderBusyError(ValueError):
@@ -101,7 +103,7 @@ class RunFolder:
         self._require_writer()
         lines = [_line(row) for row in rows]
         size = self._rounds.stat().st_size if self._rounds.exists() else 0
-        with _naming(self._rounds):
+        with naming(self._rounds):
             try:
                 with self._rounds.open("ab") as file:
                     file.write("".join(lines).encode())
@@ -125,37 +127,21 @@ class RunFolder:
     def save_checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint by these arrays; if that fails, the old one is still there."""
         self._require_writer()
-        for name, array in arrays.items():
-            require(name, np.asarray(array).dtype, not np.asarray(array).dtype.hasobject, "arrays of plain numbers")
+        require_plain(arrays)
         self._sync_rows()  # first: a checkpoint is never ahead of the rows on the disk
-        with replacing(self._checkpoint) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in arrays.items():  # np.savez, but for any name
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        write_checkpoint(self._checkpoint, arrays)
 
     def load_checkpoint(self) -> dict[str, NDArray[Any]] | None:
         """The arrays last saved; None if there are none."""
-        arrays = {}
-        try:
-            with zipfile.ZipFile(self._checkpoint) as archive:
-                for name in archive.namelist():
-                    with archive.open(name) as member:
-                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # a damaged archive fails in many ways, and all mean the same
-            raise ValueError(
-                f"{self._checkpoint}: cannot be read ({error}); delete it to run again from the first round"
-            ) from None
-        return arrays
+        return read_checkpoint(self._checkpoint)
 
     def finish(self) -> None:
         """Remove the checkpoint of a run whose rows are complete, once these are safe on the disk."""
         self._require_writer()
         self._sync_rows()
-        with _naming(self.path):
+        with naming(self.path):
             _sync_folder(self.path)
-        with _naming(self._checkpoint, "removed"):
+        with naming(self._checkpoint, "removed"):
             self._checkpoint.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -176,7 +162,7 @@ class RunFolder:
 
     def _sync_rows(self) -> None:
         if self._rounds.exists():
-            with _naming(self._rounds), self._rounds.open("ab") as file:
+            with naming(self._rounds), self._rounds.open("ab") as file:
                 os.fsync(file.fileno())
 
     def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -192,7 +178,7 @@ class RunFolder:
     def _tidy(self) -> None:
         """Remove what a killed run may have left: temporary files, and half a row that the next would be glued to."""
         for name in (CONFIG, ROUNDS, CHECKPOINT):
-            (self.path / (name + _TEMPORARY)).unlink(missing_ok=True)
+            (self.path / (name + TEMPORARY)).unlink(missing_ok=True)
         if self._rounds.exists():
             with self._rounds.open("r+b") as file:
                 whole = sum(len(line) for line in file if line.endswith(b"\n"))
@@ -227,7 +213,7 @@ def _require_free_or_ours(path: Path) -> None:
         raise ValueError(f"{path}: is no folder; choose another name")
     found = {entry.name for entry in path.iterdir()} if path.exists() else set()
     # A run killed as it began leaves its lock, and perhaps half a configuration.
-    if CONFIG not in found and not found <= {_LOCK, CONFIG + _TEMPORARY}:
+    if CONFIG not in found and not found <= {_LOCK, CONFIG + TEMPORARY}:
         raise ValueError(f"{path}: is not empty and no run folder (it has no {CONFIG}); choose another folder")
 
 
@@ -313,39 +299,3 @@ def _locked(path: Path) -> BaseFileLock:
     except OSError as error:  # some network disks have no locks
         warnings.warn(f"{path}: cannot be locked ({error}); make sure that only one process writes it", stacklevel=3)
     return lock
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is whole and on the disk; until then the old one stays."""
-    temporary = path.with_name(path.name + _TEMPORARY)
-    with _naming(path):
-        try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with suppress(OSError):  # a folder that cannot be written: the first error says more
-                temporary.unlink(missing_ok=True)
-            raise
-
-
-@contextmanager
-def _naming(path: Path, what: str = "written") -> Iterator[None]:
-    """Add the file's name to an OSError, which may have none."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"{path}: cannot be {what} ({error.strerror or error})") from error
-
-
-def _sync_folder(path: Path) -> None:
-    """Flush the folder's entries to the disk; not available on Windows."""
-    if os.name != "nt":
-        folder = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -20,8 +20,8 @@ with needed_by("equifl.report"):
     from plotly.offline import get_plotlyjs
 
 from equifl._numerics.checks import require
+from equifl.experiment.atomic_write import replacing
 from equifl.experiment.results import Results
-from equifl.experiment.run_folder import replacing
 from equifl.experiment.table import MEASURES, Measure, Table, display_name, listed
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+import warnings
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from equifl._numerics.checks import integer
 from equifl.objectives import SetFunction
 from equifl.signals import Ints, Signals
 
@@ -54,3 +56,23 @@ def require_cohort(cohort: Ints, signals: Signals, k: int, name: str) -> Ints:
     if not ok:
         raise ValueError(f"{name}: chose {ids.tolist()}; allowed: {k} different ids of available clients, as an array")
     return ids.astype(np.int64, copy=False)
+
+
+def check_call(signals: Any, k: int) -> None:
+    """Raise ValueError unless `signals` is a `Signals` and `k` an integer of 1 or more."""
+    if not isinstance(signals, Signals):
+        raise ValueError(
+            f"signals: got {type(signals).__name__}; expected equifl.Signals, for example Signals(updates=array) or "
+            "what SignalStore.signals(round) gives"
+        )
+    integer("k", k, least=1)
+
+
+def cohort_size(signals: Signals, k: int) -> int:
+    """k, or the number of available clients, with a warning, if that is smaller."""
+    check_call(signals, k)
+    available = int(signals.available.sum())
+    if k > available:
+        message = f"k = {k}, but only {available} of {signals.n} clients are available: all of them are selected"
+        warnings.warn(message, stacklevel=4)
+    return min(k, available)

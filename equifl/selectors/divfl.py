@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from equifl._numerics.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Scale, SetFunction
-from equifl.selectors._common import MaximisesObjective, check_greedy
+from equifl.selectors.greedy_selection import MaximisesObjective, check_greedy
 from equifl.signals import Signals
 
 

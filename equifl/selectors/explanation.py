@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from equifl.objectives import Scaled, SetFunction, Truncated, explain, terms
-from equifl.selectors._common import MaximisesObjective, maximise
 from equifl.selectors.base import HasObjective, Selector, require_cohort, sample_of
+from equifl.selectors.greedy_selection import MaximisesObjective, maximise
 from equifl.signals import Ints, Signals
 
 

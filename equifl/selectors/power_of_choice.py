@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from equifl._numerics.checks import generator, integer, require
-from equifl.selectors._common import check_call, unknown_first
-from equifl.selectors.base import Rng
+from equifl.selectors.base import Rng, check_call
+from equifl.selectors.unknown_clients import unknown_first
 from equifl.signals import Ints, Signals
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from equifl._numerics.checks import generator
 from equifl._numerics.distances import centred_products
-from equifl.selectors._common import asked_again, cohort_size, must_wait, warn_if_uninformed
-from equifl.selectors.base import Rng
+from equifl.selectors.base import Rng, cohort_size
+from equifl.selectors.unknown_clients import asked_again, must_wait, warn_if_uninformed
 from equifl.signals import Floats, Ints, Signals
 
 _GROUPS = 32  # in one plan: more hardly improve the balance of the selected group

@@ -11,7 +11,7 @@ import numpy as np
 from equifl._numerics.checks import number, numbers, require, require_each, shaped
 from equifl._numerics.distances import GIBIBYTE
 from equifl.objectives import FacilityLocation, Modular, Scale, SetFunction, Truncated
-from equifl.selectors._common import MaximisesObjective, check_greedy
+from equifl.selectors.greedy_selection import MaximisesObjective, check_greedy
 from equifl.signals import Floats, Signals
 
 PHI: Mapping[str, Callable[[Floats], Floats]] = {"log1p": np.log1p, "identity": lambda losses: losses}

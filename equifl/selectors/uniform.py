@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from equifl._numerics.checks import generator
-from equifl.selectors._common import cohort_size
-from equifl.selectors.base import Rng
+from equifl.selectors.base import Rng, cohort_size
 from equifl.signals import Ints, Signals
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from equifl._numerics.checks import integer, number, require
 from equifl.objectives import Modular, SetFunction
-from equifl.selectors._common import MaximisesObjective, check_greedy
 from equifl.selectors.base import HasObjective, needs
 from equifl.selectors.divfl import DivFL
+from equifl.selectors.greedy_selection import MaximisesObjective, check_greedy
 from equifl.signals import Bools, Signals
 
 

@@ -1,54 +1,15 @@
-"""Rules shared by all selectors: the size of the cohort, its candidates, and the treatment of unknown clients."""
+"""Clients of which a selector lacks a signal: who of them goes first, who waits, who is asked less and less often."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, get_args
 
 import numpy as np
 
-from equifl._numerics.checks import generator, integer, require
-from equifl._numerics.distances import GIBIBYTE
-from equifl.maximizers import lazy_greedy, stochastic_greedy
-from equifl.objectives import Scale, SetFunction
-from equifl.selectors.base import Rng, sample_of
+from equifl._numerics.checks import generator
+from equifl.selectors.base import Rng, cohort_size
 from equifl.signals import Bools, Ints, Signals
-
-
-class MaximisesObjective:
-    """Selects the cohort that maximises `objective`; the selectors of the paper differ in that alone."""
-
-    sample: int | None
-
-    def objective(self, signals: Signals) -> SetFunction:
-        """What is maximised."""
-        raise NotImplementedError
-
-    def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
-        """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
-        check_call(signals, k)
-        return maximise(self.objective(signals), signals, k, sample=sample_of(self), rng=rng)
-
-
-def check_call(signals: Any, k: int) -> None:
-    """Raise ValueError unless `signals` is a `Signals` and `k` an integer of 1 or more."""
-    if not isinstance(signals, Signals):
-        raise ValueError(
-            f"signals: got {type(signals).__name__}; expected equifl.Signals, for example Signals(updates=array) or "
-            "what SignalStore.signals(round) gives"
-        )
-    integer("k", k, least=1)
-
-
-def cohort_size(signals: Signals, k: int) -> int:
-    """k, or the number of available clients, with a warning, if that is smaller."""
-    check_call(signals, k)
-    available = int(signals.available.sum())
-    if k > available:
-        message = f"k = {k}, but only {available} of {signals.n} clients are available: all of them are selected"
-        warnings.warn(message, stacklevel=4)
-    return min(k, available)
 
 
 def warn_if_uninformed(signals: Signals, known: Bools) -> None:
@@ -103,23 +64,3 @@ def unknown_first(signals: Signals, k: int, *, known: Bools, rng: Rng, choose: C
     chosen = choose(candidates, min(k - len(first), len(candidates)))
     last = last[np.argsort(asked_again(signals, last), kind="stable")]
     return np.concatenate([first, chosen, last[: k - len(first) - len(chosen)]])
-
-
-def check_greedy(*, sample: int | None, scale: Scale = "absolute", memory_limit: int = GIBIBYTE) -> None:
-    """Raise ValueError for invalid parameters of a submodular selector, at construction and not in the first round."""
-    if sample is not None:
-        integer("sample", sample, least=1)
-    require("scale", scale, scale in get_args(Scale), " or ".join(map(repr, get_args(Scale))))
-    integer("memory_limit", memory_limit, least=1)
-
-
-def maximise(function: SetFunction, signals: Signals, k: int, *, sample: int | None, rng: Rng) -> Ints:
-    """The cohort that maximises `function`: by lazy greedy, or stochastic greedy with `sample` candidates a step."""
-    draws = generator(rng)
-
-    def choose(candidates: Ints, places: int) -> Ints:
-        if sample is None:
-            return lazy_greedy(function, places, candidates=candidates)
-        return stochastic_greedy(function, places, sample=sample, rng=draws, candidates=candidates)
-
-    return unknown_first(signals, k, known=function.known, rng=draws, choose=choose)
