@@ -38,3 +38,7 @@ def __getattr__(name: str) -> Any:
 
         return simulate
     raise AttributeError(f"module 'equifl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "simulate"])

@@ -20,6 +20,7 @@ def test_the_names_it_calls_without_a_module_are_exported() -> None:
 def test_everything_exported_is_there() -> None:
     assert sorted(equifl.__all__) == equifl.__all__
     assert all(hasattr(equifl, name) for name in equifl.__all__)
+    assert {"simulate", *equifl.__all__} <= set(dir(equifl))  # what a notebook completes
 
 
 def test_it_can_be_read_in_one_go() -> None:
