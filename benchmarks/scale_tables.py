@@ -7,6 +7,8 @@ from typing import Any
 from drawing import COLOURS, Axis, Panel, picture
 from scale_points import LENGTH, PEERS, SELECTORS
 
+from equifl.experiment.table import display_name
+
 
 def with_lines(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Beside every time the one of a straight line in N through the same method's at 10,000."""
@@ -42,7 +44,8 @@ def small_tables(rows: list[dict[str, Any]]) -> str:
     for row in (row for row in rows if row["part"] == "simulation"):
         times = f"{row['seconds']:.3f} s | {row['without selection']:.3f} s | {row['first round']:.1f} s"
         memory = f"{row['bytes of data'] / 2**30:.2f} GiB | {row['bytes'] / 2**30:.2f} GiB"
-        lines.append(f"| {row['n']:,} | {row['name']} | {times} | {memory} |")
+        name = display_name(row["name"].lower())  # Random, as in every table
+        lines.append(f"| {row['n']:,} | {name} | {times} | {memory} |")
     return "\n".join(lines)
 
 

@@ -150,12 +150,13 @@ class SignalStore:
         if self._history is not None:
             self._history = _longer(self._history, len(self._history) + len(who), 0)
             self._history[len(self._history) - len(who) :] = np.column_stack([np.full(len(who), now), who])
+        first = now >= self._next  # of the reports on this round: a cohort may be reported client by client
         self._next = max(self._next, now + 1)
         present = self._available
         if self._present is not None and self._present[0] == now:
             present = np.ones(len(self), bool)  # clients that joined since
             present[: len(self._present[1])] = self._present[1]
-        self._waited[present] += 1
+        self._waited[present] += first
         self._waited[who] = 0
         often = present & (self._waited <= _TURNS * -(-int(present.sum()) // len(who))) & (self._joined < max(now, 1))
         if often.any():

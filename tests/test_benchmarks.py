@@ -17,6 +17,7 @@ sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
 import flower  # noqa: E402
 import gpu  # noqa: E402
 import growth  # noqa: E402
+import scale_tables  # noqa: E402
 import selection  # noqa: E402
 import simulation  # noqa: E402
 from race.course import BATCH, CLIENTS, COHORT, EXAMPLES, STEPS, Course  # noqa: E402
@@ -138,3 +139,9 @@ def test_memory_is_that_of_the_whole_family() -> None:
     peak.over.set()
     process.communicate(b"\n")
     assert peak.bytes > 2**26
+
+
+def test_the_page_on_scale_shows_what_was_measured() -> None:
+    table = scale_tables.small_tables(json.loads((ROOT / "benchmarks" / "results" / "scale.json").read_text())["rows"])
+    assert table in (ROOT / "docs" / "scale.md").read_text()
+    assert "Uniform" not in table  # Random, as in every table

@@ -358,3 +358,12 @@ def test_a_state_with_impossible_progress_is_refused() -> None:
     for progress in ([-1, 1], [0, 0]):
         with pytest.raises(ValueError, match=r"progress: .* is not allowed; allowed: 0 or more, 1 or more"):
             SignalStore(4).load_state_dict(state | {"progress": np.array(progress)})
+
+
+def test_a_wait_counts_rounds_however_a_cohort_is_reported() -> None:
+    at_once, one_by_one = SignalStore(5), SignalStore(5)
+    for round, cohort in enumerate(([0, 1], [1, 2], [0, 2])):
+        at_once.observe(cohort, round=round)
+        for client in cohort:
+            one_by_one.observe([client], round=round)
+    assert at_once.signals(3).waited.tolist() == one_by_one.signals(3).waited.tolist() == [0, 1, 0, 3, 3]

@@ -201,3 +201,18 @@ def test_what_the_loss_term_changes_is_counted(truncation: Any, real_data: Path)
     assert found["full after"] == {"1": 2}  # no client has learned anything yet
     assert found["rounds"] == 2
     assert found["distance"] == sorted(found["distance"])
+
+
+def test_what_the_page_says_of_clients_that_are_offline_is_measured() -> None:
+    """Against UnionFL on CIFAR-10 neither measure is decided; everywhere else both are; and the largest Gini."""
+    page, most = (ROOT / "docs" / "results.md").read_text(), 0.0
+    for data in DATA:
+        setting = Setting(data, "online_0.3", COMMITTED)
+        most = max(most, setting.values("rota", "gini").max())
+        for name in six(data)[:-1]:
+            pairs = [paired(setting.values("rota", m), setting.values(name, m)) for m in ("dissimilarity", "accuracy")]
+            decided = [abs(mean) > half_width for mean, half_width in pairs]
+            assert decided == [(data, name) != ("cifar10", "unionfl_5")] * 2
+            if not all(decided):
+                assert "({:+.2f} ± {:.2f} and {:+.2f} ± {:.2f})".format(*pairs[0], *pairs[1]) in page
+    assert f"and of {most:.2f} at most where only 30 % are" in page.replace("\n", " ")
