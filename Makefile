@@ -1,12 +1,15 @@
 # make run    a first experiment, from a bare checkout: the digits, six selectors, five seeds
 # make check  format, lint, types, quick tests: while you work, in under two minutes
 # make test   format, lint, types, all tests: what must pass
+# make torture MINUTES=10 [SEED=...] [ONLY=replies,store]   hostile input, damaged files, killed processes
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run check test style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
+MINUTES ?= 10
+
+.PHONY: run check test torture style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -18,6 +21,9 @@ check: style
 
 test: style
 	$(BIN)/pytest
+
+torture: $(VENV)/installed
+	$(BIN)/python -m torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
 
 style: $(VENV)/installed
 	$(BIN)/ruff format --check .

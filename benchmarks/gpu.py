@@ -36,7 +36,7 @@ from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
 
 SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32), "residual": (3, 32, 32)}
-LANES, COHORT, BATCH, STEPS, EXAMPLES = (1, 10, 100), 10, 32, 10, 600
+RUNS, COHORT, BATCH, STEPS, EXAMPLES = (1, 10, 100), 10, 32, 10, 600
 
 
 class Residual(nn.Module):
@@ -110,15 +110,15 @@ def measure(name: str) -> list[dict[str, Any]]:
     engine = TorchEngine(Job(StackedModel.of(module, shape), dataset, "cuda"))
     forward, both = operations(module, shape)
     rng = np.random.default_rng(0)
-    for lanes in LANES[:2] if name == "residual" else LANES:
-        models = lanes * COHORT
+    for runs in RUNS[:2] if name == "residual" else RUNS:
+        models = runs * COHORT
         weights = 0.05 * torch.randn(models, engine.model.parameters, device="cuda")
         batches = rng.integers(0, 60_000, (models, STEPS, BATCH))
         examples = rng.integers(0, 60_000, (models, EXAMPLES))
         torch.cuda.reset_peak_memory_stats()
         train = seconds(lambda w=weights, b=batches: engine.train(w, b, LocalTraining(lr=0.01)))  # type: ignore[misc]
         losses = seconds(lambda w=weights, e=examples: engine.losses(w, e))  # type: ignore[misc]
-        row: dict[str, Any] = {"data": name, "lanes": lanes, "step_seconds": train / STEPS, "losses_seconds": losses}
+        row: dict[str, Any] = {"data": name, "runs": runs, "step_seconds": train / STEPS, "losses_seconds": losses}
         row["train_tflops"] = both * models * STEPS * BATCH / train / 1e12
         row["losses_tflops"] = forward * models * EXAMPLES / losses / 1e12
         row["peak_bytes"] = torch.cuda.max_memory_allocated()
@@ -126,14 +126,14 @@ def measure(name: str) -> list[dict[str, Any]]:
         row["tf32_step_seconds"] = rough / STEPS
         rows.append(row)
         print(
-            f"{name:9} {lanes:4} runs: a step {1e3 * train / STEPS:6.2f} ms, {row['train_tflops']:5.1f} TFLOP/s, "
+            f"{name:9} {runs:4} runs: a step {1e3 * train / STEPS:6.2f} ms, {row['train_tflops']:5.1f} TFLOP/s, "
             f"with TF32 {1e3 * rough / STEPS:6.2f} ms; "
             f"losses {1e3 * losses:6.2f} ms, {row['losses_tflops']:5.1f} TFLOP/s; {row['peak_bytes'] / 2**30:.1f} GiB"
         )
     return rows
 
 
-def one_lane(selector: str) -> float:
+def one_run(selector: str) -> float:
     """Seconds of 70 rounds of one run, as in the paper's setting of MNIST, evaluated every ten."""
     shape = ["rounds=70", "clients=100", "per_round=10", "seeds=[0]", "evaluate_every=10", "data={partition='iid'}"]
     config = Config.load(None, [*shape, "train={steps=20, lr=0.005}", f"selectors={{{selector}={{}}}}"])
@@ -154,7 +154,7 @@ def table(found: dict[str, Any]) -> str:
         train, losses = row["train_tflops"], row["losses_tflops"]
         cells = [
             row["data"],
-            row["lanes"],
+            row["runs"],
             f"{1e3 * row['step_seconds']:.2f} ms",
             f"{train:.1f}",
             f"{train / best:.0%}",
@@ -162,7 +162,7 @@ def table(found: dict[str, Any]) -> str:
         ]
         cells += [f"{1e3 * row['losses_seconds']:.1f} ms", f"{losses:.1f}", f"{losses / best:.0%}"]
         lines.append("| " + " | ".join(map(str, [*cells, f"{row['peak_bytes'] / 2**30:.1f} GiB"])) + " |")
-    alone = ", ".join(f"{taken:.1f} s with `{name}`" for name, taken in found["one_lane_seconds"].items())
+    alone = ", ".join(f"{taken:.1f} s with `{name}`" for name, taken in found["one_run_seconds"].items())
     products = f"products of large matrices {best:.0f} TFLOP/s in float32 and {tf32:.0f} in TF32"
     lines += ["", f"Peaks in the same run: copies of memory {copy:.1f} TB/s, {products}."]
     lines += [f"70 rounds of one run of MNIST's shape by itself take {alone}."]
@@ -179,8 +179,8 @@ def main() -> None:
     found |= {"triton": version("triton"), "ceilings": ceilings()}
     print(", ".join(f"{name} {value:.1f}" for name, value in found["ceilings"].items()))
     found["rows"] = [row for name in SHAPES for row in measure(name)]
-    found["one_lane_seconds"] = {name: one_lane(name) for name in ("uniform", "rota", "subtrunc")}
-    print("70 rounds of one run:", ", ".join(f"{k} {v:.1f} s" for k, v in found["one_lane_seconds"].items()))
+    found["one_run_seconds"] = {name: one_run(name) for name in ("uniform", "rota", "subtrunc")}
+    print("70 rounds of one run:", ", ".join(f"{k} {v:.1f} s" for k, v in found["one_run_seconds"].items()))
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     fill_in(Path(__file__).parents[1] / "docs" / "performance.md", {"gpu": table(found)})
     print(f"written to {options.out}")

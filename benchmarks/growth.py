@@ -3,12 +3,12 @@
     make bench-growth                       # or: python benchmarks/growth.py [--quick] [--only AXIS ...]
 
 From 100 clients, 10 a round, 10 steps of batch 32 and one run, one of these grows at a time: k, the cohort; N, the
-clients; E, the steps; lanes, the runs at the same time. Lines: the fast engine and the general one, each with a
-selector that needs no signals, and the fast one with Rota, which needs updates. LeNet on random images: 28x28, 600 a
-client; where N grows 8x8, 32 a client, so that 100,000 clients fit into memory, and Rota gets sketches of 256 numbers.
-A point is the median of some rounds after the first. Beside each line the exponent e with which its seconds a round
-grow as x^e over the last four points: 1 is a straight line. `--only` measures some axes again; the others stay as they
-are in the file. The figure and the table of docs/performance.md are written from it.
+clients; E, the steps; runs, at the same time. Lines: the compiled engine and the torch one, each with a selector that
+needs no signals, and the compiled one with Rota, which needs updates. LeNet on random images: 28x28, 600 a client;
+where N grows 8x8, 32 a client, so that 100,000 clients fit into memory, and Rota gets sketches of 256 numbers. A point
+is the median of some rounds after the first. Beside each line the exponent e with which its seconds a round grow as
+x^e over the last four points: 1 is a straight line. `--only` measures some axes again; the others stay as they are in
+the file. The figure and the table of docs/performance.md are written from it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from equifl.sim.loop.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = {
-    "fast": ("fast", "uniform"),
-    "general": ("general", "uniform"),
-    "fast, Rota": ("fast", "rota"),
+    "compiled": ("compiled", "uniform"),
+    "torch": ("torch", "uniform"),
+    "compiled, Rota": ("compiled", "rota"),
 }
 AXES: dict[str, tuple[int, ...]] = {
     "k": (1, 2, 5, 10, 20, 50, 100),
     "N": (100, 1_000, 10_000, 100_000),
     "E": (1, 2, 5, 10, 20, 50, 100),
-    "lanes": (1, 2, 5, 10, 20, 50),
+    "runs": (1, 2, 5, 10, 20, 50),
 }
-TITLES = {"k": "clients a round, k", "N": "clients, N", "E": "local steps, E", "lanes": "runs at the same time"}
+TITLES = {"k": "clients a round, k", "N": "clients, N", "E": "local steps, E", "runs": "runs at the same time"}
 Table = dict[str, dict[str, dict[float, float]]]  # axis, line, x: rounds a second
 
 
@@ -56,11 +56,11 @@ def random_data(axis: str, n: int) -> Dataset:
 
 
 def seconds_a_round(axis: str, value: int, line: str, dataset: Dataset) -> float:
-    at = {"k": 10, "N": 100, "E": 10, "lanes": 1} | {axis: value}
+    at = {"k": 10, "N": 100, "E": 10, "runs": 1} | {axis: value}
     engine, selector = LINES[line]
     never = 10**6  # evaluated
     settings = [f"rounds={never}", f"evaluate_every={never}", f"clients={at['N']}", f"per_round={at['k']}"]
-    settings += [f"seeds={list(range(at['lanes']))}", f"train={{steps={at['E']}, batch_size=32, lr=0.01}}"]
+    settings += [f"seeds={list(range(at['runs']))}", f"train={{steps={at['E']}, batch_size=32, lr=0.01}}"]
     settings += ["data={partition='iid'}", f"selectors={{{selector}={{}}}}", f"engine={engine}"]
     settings += ["sketch=256"] * (axis == "N" and selector == "rota")
     federation = Federation(Config.load(None, settings), dataset, device="cpu")
@@ -112,7 +112,7 @@ def table(found: Table) -> str:
     head = " | ".join(f"{line}, rounds/s | exponent" for line in LINES)
     rows = [f"| what grows | from - to | {head} |", "|---|---:|" + "---:|---:|" * len(LINES)]
     for axis, lines in found.items():
-        first, *_, last = sorted(lines["fast"])
+        first, *_, last = sorted(lines["compiled"])
         cells = [TITLES[axis], f"{first:,} - {last:,}"]
         for line in LINES:
             cells += [f"{lines[line][first]:.3g} - {lines[line][last]:.3g}", f"{exponent(lines[line]):.2f}"]

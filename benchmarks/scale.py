@@ -7,13 +7,15 @@ noise) in a memory-mapped file that has just been written; timed is `store.signa
 `selector.select(...)` of k; memory is the most that the process ever held, the pages of the file among it. "line" is
 what a straight line in N through the point at 10,000 gives. The peers get the same sketches in memory, compute
 distances with scikit-learn and maximise exact facility location, as `DivFL()` does; they may take 16 GiB and three
-minutes, and their imports and compilation are not counted. "sketch": one update to 256 numbers. "simulation": seconds
-a round of logistic regression with k = 100 and stale signals, without selection. "cluster": the selection alone, on
-this machine and then by `ClusterSelector` with 1, 2 and 4 Ray workers on it, started but empty; the most memory of
-each, and all messages as they are pickled. "balance": how near to everybody's mean the cohorts of Rota are. `--only`
-measures the points whose name contains the text, again; the others stay as they are in the file. When all are there,
-docs/scale.md is filled in from it. "others" is the share of the machine's time that other processes took meanwhile;
-`--disturbed 0.05` measures again the points where it was above that, and those that are missing.
+minutes, and their imports and compilation are not counted. "sketch": one update to 256 numbers. "checksums": what
+`store.observe` of k clients takes with and without the checksums of a memory-mapped file, by turns, and what opening
+such a file takes. "simulation": seconds a round of logistic regression with k = 100 and stale signals, without
+selection. "cluster": the selection alone, on this machine and then by `ClusterSelector` with 1, 2 and 4 Ray workers on
+it, started but empty; the most memory of each, and all messages as they are pickled. "balance": how near to
+everybody's mean the cohorts of Rota are. `--only` measures the points whose name contains the text, again; the others
+stay as they are in the file. When all are there, docs/scale.md is filled in from it. "others" is the share of the
+machine's time that other processes took meanwhile; `--disturbed 0.05` measures again the points where it was above
+that, and those that are missing.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import numpy as np
 from drawing import fill_in
 from scale_points import PEERS, busy_seconds, others
 from scale_tables import (
+    checksum_words,
     cluster_figure,
     cluster_table,
     figure,
@@ -55,6 +58,9 @@ def points() -> Iterator[dict[str, Any]]:
     for n in (10**3, 10**4, 10**5):
         for name in ("Uniform", "Rota"):
             yield {"part": "simulation", "name": name, "n": n}
+    for k in (100, 1000, 10**4):
+        yield {"part": "checksums", "name": "observe", "n": 10**6, "k": k, "dtype": "float32"}
+    yield {"part": "checksums", "name": "open", "n": 10**6, "dtype": "float32"}
     for n in (10**3, 10**4, 10**5, 10**6):
         for name in ("SubTrunc, sample 10", "UnionFL, sample 10", "Rota"):
             yield {"part": "selection", "name": name, "n": n, "k": 100, "dtype": "float32"}
@@ -124,7 +130,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "sketches.npy"
-            if point["part"] in ("selection", "cluster", "balance"):
+            if point["part"] in ("selection", "cluster", "balance", "checksums"):
                 made = measure({"part": "make", "n": point["n"], "dtype": point["dtype"]}, path, sys.executable)
                 assert made == {}, made
             python = given.peers if point["name"] in PEERS else sys.executable
@@ -144,7 +150,7 @@ def write_docs(rows: list[dict[str, Any]]) -> None:
     figures, page = ROOT / "docs" / "figures", ROOT / "docs" / "scale.md"
     (figures / "scale.svg").write_text(figure(rows))
     (figures / "cluster.svg").write_text(cluster_figure(rows))
-    tables = {"selection": table(rows), "sketch and simulation": small_tables(rows)}
+    tables = {"selection": table(rows), "sketch and simulation": small_tables(rows), "checksums": checksum_words(rows)}
     on_workers = {"plan": plan_words(rows), "cluster": cluster_table(rows), "on paper": paper_table(rows)}
     fill_in(page, tables | on_workers)
 

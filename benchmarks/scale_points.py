@@ -25,6 +25,7 @@ SELECTORS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 PEERS = ("apricot, exact", "submodlib, exact")
 PEER_BYTES = 2**34
+REPEATS = 100
 
 
 def make_sketches(path: Path, n: int, dtype: str) -> None:
@@ -32,11 +33,12 @@ def make_sketches(path: Path, n: int, dtype: str) -> None:
     from equifl.sketch_file import open_sketches
 
     rng = np.random.default_rng(SEED)
-    rows = open_sketches(path, n, CountSketch(length=LENGTH, seed=SEED), np.dtype(dtype).type)
+    sketches = open_sketches(path, n, CountSketch(length=LENGTH, seed=SEED), np.dtype(dtype).type)
     kinds = rng.normal(size=(10, LENGTH)).astype(np.float32)
     for start in range(0, n, 2**16):
-        part = rows[start : start + 2**16]
-        part[:] = kinds[rng.integers(10, size=len(part))] + rng.standard_normal(part.shape, dtype=np.float32)
+        ids = np.arange(start, min(start + 2**16, n))
+        noise = rng.standard_normal((len(ids), LENGTH), dtype=np.float32)
+        sketches.write(ids, kinds[rng.integers(10, size=len(ids))] + noise)
 
 
 def peak_bytes(process: int | str = "self") -> int:
@@ -114,6 +116,53 @@ def balance(point: dict[str, Any], path: Path) -> dict[str, Any]:
         parts = np.array_split(np.arange(point["n"]), shards)
         found[str(shards)] = distance([cohort(parts, np.random.default_rng(seed)) for seed in range(8)]) / unit
     return {"distance with shards": found}
+
+
+def observe(point: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Processor time of cohorts' reports, by turns with checksums and without; then of late news, without a round."""
+    import equifl
+    from equifl.sketch import CountSketch
+    from equifl.sketch_file import SketchFile
+
+    def unchecked(self: SketchFile, ids: Any, sketches: Any) -> None:
+        self.rows[ids] = sketches
+
+    n, k, rng, checked = point["n"], point["k"], np.random.default_rng(SEED), SketchFile.write
+    sketch = CountSketch(length=LENGTH, seed=SEED)
+    store = equifl.SignalStore(n, sketch=sketch, dtype=point["dtype"], memory_map=path)
+    store.signals(0)
+    times: dict[Any, list[float]] = {(write, late): [] for write in (checked, unchecked) for late in (False, True)}
+    for turn in range(4 * REPEATS):
+        late = turn >= 2 * REPEATS
+        for second, write in enumerate((checked, unchecked) if turn % 2 else (unchecked, checked)):
+            ids, losses = rng.choice(n, k, replace=False), rng.exponential(size=k)
+            updates = rng.standard_normal((k, LENGTH), dtype=np.float32)
+            SketchFile.write = write  # type: ignore[method-assign]
+            start = time.process_time()
+            store.observe(ids, losses=losses, updates=updates, round=None if late else 2 * turn + second)
+            times[write, late].append(time.process_time() - start)
+    with_checks, without, late_with, late_without = (
+        statistics.median(times[write, late]) for late in (False, True) for write in (checked, unchecked)
+    )
+    found = {"seconds": with_checks, "without checksums": without, "late news": late_with}
+    return found | {"late news without checksums": late_without}
+
+
+def open_again(point: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Opening a file that the system holds in memory, and beside it the checks of `signals`, which read as much."""
+    import equifl
+    from equifl.sketch import CountSketch
+
+    opening, reading = [], []
+    for _ in range(5):
+        start = time.perf_counter()
+        sketch = CountSketch(length=LENGTH, seed=SEED)
+        store = equifl.SignalStore(point["n"], sketch=sketch, dtype=point["dtype"], memory_map=path)
+        opened = time.perf_counter()
+        store.signals(0)
+        opening.append(opened - start)
+        reading.append(time.perf_counter() - opened)
+    return {"seconds": statistics.median(opening), "signals": statistics.median(reading), "bytes": peak_bytes()}
 
 
 def peer(point: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -194,6 +243,8 @@ def child(point: dict[str, Any], path: Path) -> dict[str, Any]:
         return simulate(point)
     if point["part"] == "balance":
         return balance(point, path)
+    if point["part"] == "checksums":
+        return observe(point, path) if point["name"] == "observe" else open_again(point, path)
     if point["part"] == "cluster":
         from scale_cluster import select_on_cluster
 

@@ -7,7 +7,7 @@ from typing import Any
 from drawing import COLOURS, Axis, Panel, picture
 from scale_points import LENGTH, PEERS, SELECTORS
 
-from equifl.experiment.table import display_name
+from equifl.experiment.names import display_name
 
 
 def with_lines(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -46,6 +46,26 @@ def small_tables(rows: list[dict[str, Any]]) -> str:
         memory = f"{row['bytes of data'] / 2**30:.2f} GiB | {row['bytes'] / 2**30:.2f} GiB"
         name = display_name(row["name"].lower())  # Random, as in every table
         lines.append(f"| {row['n']:,} | {name} | {times} | {memory} |")
+    return "\n".join(lines)
+
+
+def checksum_words(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| clients that report | with checksums | without | more | late news (no round): with | without |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    part = [row for row in rows if row["part"] == "checksums"]
+    for row in (row for row in part if row["name"] == "observe"):
+        times = [row[key] for key in ("seconds", "without checksums", "late news", "late news without checksums")]
+        first, second, third, fourth = (f"{1000 * seconds:.2f} ms" for seconds in times)
+        more = f"{100 * (times[0] / times[1] - 1):.1f} %"
+        lines.append(f"| {row['k']:,} of {row['n']:,} | {first} | {second} | {more} | {third} | {fourth} |")
+    (opened,) = (row for row in part if row["name"] == "open")
+    lines += [
+        "",
+        f"Opening a file of {opened['n']:,} clients takes {opened['seconds']:.2f} s, if the system has it in",
+    ]
+    lines[-1] += f" memory; `store.signals`, which reads as much in every round, {opened['signals']:.2f} s."
     return "\n".join(lines)
 
 

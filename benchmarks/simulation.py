@@ -52,8 +52,8 @@ class Contender:
 
 
 CONTENDERS = {
-    "fast": Contender("ours", "fast"),
-    "general": Contender("ours", "general"),
+    "compiled": Contender("ours", "compiled"),
+    "torch": Contender("ours", "torch"),
     "plain loop": Contender("loop"),
     "Flower": Contender("flower", environment="flower"),
     "pfl, one process": Contender("pfl", "1", "pfl"),
@@ -61,7 +61,7 @@ CONTENDERS = {
     "FedLab": Contender("fedlab", environment="fedlab"),
     "FedJAX": Contender("fedjax", environment="fedjax"),
 }
-OURS = ("fast", "general")
+OURS = ("compiled", "torch")
 Row = dict[str, Any]
 
 

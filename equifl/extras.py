@@ -17,6 +17,7 @@ EXTRAS: Mapping[str, str] = {
     "plotly": "report",
     "jinja2": "report",
     "tomli_w": "report",
+    "pandas": "report",
     "markupsafe": "report",  # which jinja2 brings
     "flwr": "flower",
     "ray": "cluster",

@@ -82,7 +82,8 @@ class FacilityLocation(SetFunction):
     rows are computed in blocks as they are asked for, and those of the next steps together where these are known.
 
     Args:
-        signals: their `distances` are used as they are, else the Euclidean ones between `updates`.
+        signals: their `distances` are used, else the Euclidean ones between `updates`; updates implausibly longer than
+            the others are shortened (`equifl.outliers`), and their distances lowered.
         scale: "absolute" distances as in the paper, or "relative" to their mean over all pairs
             (over all pairs with 1,024 evenly spaced clients, where there are more).
         memory_limit: bytes that may be taken for distances, beside the updates and a few numbers a client.
@@ -101,7 +102,8 @@ class FacilityLocation(SetFunction):
         self._distances = Distances(signals, memory_limit)
         self._position = np.cumsum(self.known) - 1  # of a client among the known ones
         self._farthest = self._distances.farthest()
-        self._unit = (scale == "relative" and self._distances.mean()) or 1.0
+        self._mean = (scale == "relative" and self._distances.mean()) or 1.0
+        self._unit = 1.0 if scale == "relative" else value_unit(self._distances.unit)
 
     def __call__(self, subset: ArrayLike) -> float:
         members = _members(subset, self.n)
@@ -109,7 +111,7 @@ class FacilityLocation(SetFunction):
         if not len(members):
             return 0.0
         nearest = self._distances.rows(members).min(axis=0)
-        return float(np.sum(self.init() - nearest, dtype=np.float64)) / self._unit
+        return float(np.sum(self.init() - nearest, dtype=np.float64)) / self._mean * self._unit
 
     def init(self) -> Floats:
         """The distance at which each known client counts as not represented."""
@@ -128,7 +130,7 @@ class FacilityLocation(SetFunction):
         gains = np.zeros(len(candidates))
         known = self.known[candidates]
         gains[known] = self._distances.reduce(self._position[candidates[known]], saved)
-        return gains / self._unit
+        return gains / self._mean * self._unit
 
     def foresee(self, steps: Iterable[Ints]) -> None:
         self._distances.foresee(self._position[step[self.known[step]]] for step in steps)
@@ -278,6 +280,15 @@ class Sum(SetFunction):
 
     def update(self, state: State, element: int) -> State:
         return tuple(part.update(inner, element) for part, inner in zip(self.parts, state, strict=True))
+
+
+def value_unit(unit: float) -> float:
+    """The unit of distances as the factor of gains: not so extreme that these overflow or vanish and all tie.
+
+    >>> value_unit(4.0), value_unit(2.0**1000) == 2.0**900
+    (4.0, True)
+    """
+    return min(max(unit, 2.0**-900), 2.0**900)
 
 
 def terms(function: SetFunction) -> tuple[SetFunction, ...]:

@@ -8,6 +8,7 @@ from equifl.signals import Floats
 
 SPREADS = 20.0
 TIMES = 100.0
+TIMES_OF_LENGTHS = 1000.0  # of updates: honest ones differ by up to 100 where the model fits some clients only
 _NORMAL = 1.4826  # makes the median deviation of normal numbers their standard deviation
 
 
@@ -20,20 +21,25 @@ def clip_outliers(values: Floats) -> Floats:
     return np.minimum(values, outlier_bound(values))
 
 
-def outlier_bound(values: Floats) -> float:
-    """The largest value up to max(median + 20 * spread, 100 * median).
+def outlier_bound(values: Floats, times: float = TIMES) -> float:
+    """The largest value up to `outlier_limit`: a false report then counts as the largest honest value."""
+    return float(values[(values > 0) & (values <= outlier_limit(values, times))].max(initial=0.0))
+
+
+def outlier_limit(values: Floats, times: float = TIMES) -> float:
+    """What no honest value exceeds: max(median + 20 * spread, `times` * median); infinity if there is no scale.
 
     The spread is 1.4826 * median of |x - median|. Zeros and nan are left out, since they carry no information on the
     scale. Both medians are lower medians, so fewer than half of the clients, all reporting the same false value,
-    cannot move the bound above the honest values; a false report then counts as the largest honest value. The range
-    is wide because a model may serve most honest clients well and a few badly, and these few must stay visible.
+    cannot move the limit. The range is wide because a model may serve most honest clients well and a few badly, and
+    these few must stay visible.
     """
     positive = values[values > 0]
     if not len(positive):
-        return 0.0
+        return np.inf
     median = _lower_median(positive)
     spread = _NORMAL * _lower_median(np.abs(positive - median))
-    return float(positive[positive <= max(median + SPREADS * spread, TIMES * median)].max())
+    return max(median + SPREADS * spread, times * median)
 
 
 def _lower_median(values: Floats) -> float:

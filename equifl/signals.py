@@ -9,12 +9,14 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl._numerics.checks import integer, integers, numbers, require_each, shaped
+from equifl._numerics.checks import integer, integers, numbers, plain, require_each, shaped
 from equifl._numerics.threads import on_all_cores, tiles
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+LAST_ROUND = 2**62  # and the largest count: sums of two fit int64
 
 _DEFAULT = cast(Any, None)  # filled in by Signals, so that no field is ever None but updates and distances
 
@@ -65,7 +67,7 @@ class Signals:
 
     def __post_init__(self) -> None:
         n = self._count()
-        now = integer("round", self.round, least=0)
+        now = integer("round", self.round, least=0, most=np.iinfo(np.int64).max)
         checked: dict[str, NDArray[Any] | None] = {
             "losses": check_losses(n, self.losses),
             "updates": None if self.updates is None else check_updates(n, self.updates),
@@ -88,7 +90,7 @@ class Signals:
         for name in ("losses", "updates", "distances"):
             value = getattr(self, name)
             if value is not None:
-                shape = numbers(name, value).shape
+                shape = plain(name, value).shape
                 if not shape or shape[0] == 0:
                     raise ValueError(f"{name}: shape {shape} is not allowed; allowed: one entry a client, N >= 1")
                 return int(shape[0])
@@ -125,7 +127,7 @@ def check_losses(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -
     """The losses as float64, checked; with `ids` they are reports of those clients, in which nan is not allowed."""
     if values is None:
         return np.full(n, np.nan)
-    losses = shaped("losses", numbers("losses", values, np.float64), (n,))
+    losses = shaped("losses", numbers("losses", values, np.float64, booleans=False), (n,))
     ok = (losses >= 0) & (losses < np.inf)
     if ids is None:
         ok |= np.isnan(losses)
@@ -137,7 +139,7 @@ def check_losses(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -
 def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None, dtype: type = np.float32) -> Floats:
     """The updates, checked; with `ids` they are reports of those clients, without nan and converted to `dtype`."""
     with np.errstate(over="ignore"):  # values too large become infinite and are rejected below
-        updates = numbers("updates", values, None if ids is None else dtype)
+        updates = numbers("updates", values, None if ids is None else dtype, booleans=False)
     if updates.ndim != 2 or len(updates) != n or updates.shape[1] == 0:
         raise ValueError(f"updates: shape {updates.shape} is not allowed; allowed: ({n}, d) with d >= 1")
     sums, ok = np.empty(n), np.empty(n, bool)
@@ -163,9 +165,8 @@ def check_last_selected(n: int, values: ArrayLike | None, now: int) -> Ints:
     if values is None:
         return np.full(n, -1, np.int64)
     last = shaped("last_selected", integers("last_selected", values), (n,))
-    require_each(
-        "last_selected", last, (last >= -1) & (last < now), f"-1 for never, or a round before this one ({now})"
-    )
+    ok = (last >= -1) & (last < min(now, LAST_ROUND))
+    require_each("last_selected", last, ok, f"-1 for never, or a round before this one ({min(now, LAST_ROUND)})")
     return last
 
 
@@ -174,7 +175,7 @@ def check_counts(field: str, n: int, values: ArrayLike | None) -> Ints:
     if values is None:
         return np.zeros(n, np.int64)
     counts = shaped(field, integers(field, values), (n,))
-    require_each(field, counts, counts >= 0, "0 or more")
+    require_each(field, counts, (counts >= 0) & (counts < LAST_ROUND), f"0 or more, below {LAST_ROUND}")
     return counts
 
 
@@ -187,7 +188,8 @@ def check_joined(n: int, values: ArrayLike | None, now: int) -> Ints:
 
 def check_history(n: int, values: ArrayLike, now: int) -> Ints:
     """Pairs of a round before `now` and a client."""
-    pairs = integers("history", values).reshape(-1, 2) if np.size(values) == 0 else integers("history", values)
+    pairs = integers("history", values)
+    pairs = pairs.reshape(-1, 2) if pairs.size == 0 else pairs
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise ValueError(f"history: shape {pairs.shape} is not allowed; allowed: (M, 2), rows of round and client")
     rounds, clients = pairs[:, 0], pairs[:, 1]
@@ -204,7 +206,7 @@ def check_sizes(n: int, values: ArrayLike | None, *, ids: Ints | None = None) ->
     """Numbers of training examples."""
     if values is None:
         return np.ones(n)
-    sizes = shaped("sizes", numbers("sizes", values, np.float64), (n,))
+    sizes = shaped("sizes", numbers("sizes", values, np.float64, booleans=False), (n,))
     allowed = "finite and above 0 (a client without data is an unavailable one)"
     require_each("sizes", sizes, (sizes > 0) & (sizes < np.inf), allowed, ids=ids)
     return sizes
@@ -214,7 +216,7 @@ def check_available(n: int, values: ArrayLike | None) -> Bools:
     """Booleans; integers are rejected, since they could be a list of ids."""
     if values is None:
         return np.ones(n, bool)
-    available = np.asarray(values)
+    available = plain("available", values)
     if available.dtype != np.bool_:
         raise ValueError(f"available: {available.dtype} is not allowed; allowed: booleans, one a client")
     return shaped("available", available, (n,))
@@ -222,7 +224,7 @@ def check_available(n: int, values: ArrayLike | None) -> Bools:
 
 def check_distances(n: int, values: ArrayLike) -> tuple[Floats, Floats]:
     """The distances, and the largest of each row (nan if unknown), found in the same pass."""
-    distances = shaped("distances", numbers("distances", values), (n, n))
+    distances = shaped("distances", numbers("distances", values, booleans=False), (n, n))
     if distances.dtype == np.float16:  # too narrow to add up in
         distances = distances.astype(np.float32)
     diagonal = np.diagonal(distances)
@@ -234,8 +236,8 @@ def check_distances(n: int, values: ArrayLike) -> tuple[Floats, Floats]:
             raise ValueError("distances: a client with nan to itself must have nan in its whole row and column")
         part = distances[np.ix_(known, known)]
     least, most = _row_extremes(part)
-    if not ((least >= 0).all() and (most < 1e30).all()):  # a nan fails both
-        raise ValueError("distances: not all from 0 to below 1e30; allowed: distances, not similarities")
+    if not ((least >= 0).all() and (most < np.inf).all()):  # a nan fails both
+        raise ValueError("distances: not all finite and 0 or more; allowed: distances, not similarities")
     some = np.arange(0, len(part), -(-len(part) // 64) or 1)  # enough to tell distances from another kind of matrix
     if not np.allclose(part[some], part[:, some].T, rtol=0, atol=1e-5 * most.max(initial=0.0)):
         raise ValueError("distances: not symmetric; allowed: distances[i, j] == distances[j, i], up to rounding")

@@ -87,9 +87,14 @@ class CountSketch:
         [6, 2, 5, 2, 7]
         """
         key = int(_mix(np.array([self.seed], np.int64) + _GAMMA)[0])
-        mixed = _mix((positions + 1) * _GAMMA + key)
+        mixed = pseudorandom(positions, key)
         bucket = (_shifted(mixed, 32) * self.length) >> 32
         return bucket + (mixed & 1) * self.length
+
+
+def pseudorandom(positions: Int64s, key: int = 0) -> Int64s:
+    """64 bits for each position, from 0, the same on every machine: SplitMix64 that begins with `key`."""
+    return _mix((positions + 1) * _GAMMA + key)
 
 
 def _mix(state: Int64s) -> Int64s:

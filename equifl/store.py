@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equifl._numerics.checks import integer, integers, numbers, require, require_each, shaped
+from equifl._numerics.checks import integer, integers, numbers, plain, require, require_each, shaped
 from equifl.outliers import clip_outliers
 from equifl.signals import (
+    LAST_ROUND,
     Bools,
     Floats,
     Ints,
@@ -27,8 +28,9 @@ from equifl.signals import (
     check_updates,
 )
 from equifl.sketch import CountSketch
-from equifl.sketch_file import grow_sketches, open_sketches
+from equifl.sketch_file import SketchFile, open_sketches
 
+_MOST = 2**40  # clients, which no machine has the memory for: so large a number is a mistake
 _TURNS = 2  # a client that waits longer counts as absent; one turn = the rounds it takes to select all clients once
 _UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
 
@@ -53,7 +55,8 @@ class SignalStore:
             rejected.
         dtype: of the stored updates: float32, or float16, which has three digits and a maximum of 65,504.
         memory_map: a file to keep the sketches in instead of memory. Its disk space is allocated now. An existing file
-            is reused with its content, if it has the same sketch, dtype and number of clients.
+            is reused with its content, if it has the same sketch, dtype and number of clients; rows that a crash left
+            half-written are unknown, with a warning.
 
     >>> store = SignalStore(3)
     >>> store.observe([0, 2], losses=[0.5, 1.5], updates=[[1.0, 0.0], [0.0, 1.0]], round=0)
@@ -73,7 +76,7 @@ class SignalStore:
         dtype: str = "float32",
         memory_map: str | PathLike[str] | None = None,
     ) -> None:
-        n = integer("clients", clients, least=1)
+        n = integer("clients", clients, least=1, most=_MOST)
         self.catch_up = integer("catch_up", catch_up, least=0)
         self._dtype = np.float16 if dtype == "float16" else np.float32
         require("dtype", dtype, dtype in ("float16", "float32"), "float16 or float32")
@@ -89,14 +92,15 @@ class SignalStore:
         self._available = np.ones(n, bool)
         self.guard = guard
         self.sketch = sketch
-        self._path = None if memory_map is None else Path(memory_map)
         self._updates: Floats | None = None
-        if self._path is not None:
+        self._file: SketchFile | None = None  # whose rows are the updates
+        if memory_map is not None:
             if sketch is None:
                 raise ValueError(
                     "sketch: missing; a memory_map needs it, to say how long its rows are and of which seed"
                 )
-            self._updates = open_sketches(self._path, n, sketch, self._dtype)
+            self._file = open_sketches(Path(memory_map), n, sketch, self._dtype)
+            self._updates = self._file.rows
 
     def __len__(self) -> int:
         return len(self._losses)
@@ -123,17 +127,17 @@ class SignalStore:
         new_sizes = None if sizes is None else check_sizes(m, sizes, ids=who)
         new_available = None if available is None else check_available(m, available)
         if round is not None:
-            now = integer("round", round, least=0)
+            now = integer("round", round, least=0, most=LAST_ROUND - 2)
             last = self._last_selected[who]
             allowed = f"{now} or before; to report late news, leave round out"
             require_each("last selection", last, last <= now, allowed, ids=who)
+        if new_updates is not None and m and self._updates is None:
+            self._updates = np.full((len(self), new_updates.shape[1]), np.nan, self._dtype)  # may lack memory
         # From here on nothing can fail.
         if new_losses is not None:
             self._losses[who] = new_losses
         if new_updates is not None and m:
-            if self._updates is None:
-                self._updates = np.full((len(self), new_updates.shape[1]), np.nan, self._dtype)
-            self._updates[who] = new_updates
+            self._write_updates(who, new_updates)
         if new_sizes is not None:
             self._sizes[who] = new_sizes
         if new_available is not None:
@@ -178,12 +182,13 @@ class SignalStore:
         >>> store.signals(0).n
         4
         """
-        n = integer("clients", clients, least=len(self))
+        n = integer("clients", clients, least=len(self), most=_MOST)
         if n == len(self):
             return
         longer = {name: _longer(getattr(self, name), n, fill) for name, fill in self._unknown.items()}
-        if self._path is not None:
-            longer["_updates"] = grow_sketches(self._path, n)
+        if self._file is not None:
+            self._file = self._file.grow(n)
+            longer["_updates"] = self._file.rows
         elif self._updates is not None:
             longer["_updates"] = _longer(self._updates, n, np.nan)
         # From here on nothing can fail.
@@ -205,7 +210,7 @@ class SignalStore:
         if self._history is not None:
             self._history = self._history[~np.isin(self._history[:, 1], who)]
         if self._updates is not None:
-            self._updates[who] = np.nan
+            self._write_updates(who, np.full((len(who), self._updates.shape[1]), np.nan, self._dtype))
 
     @property
     def _unknown(self) -> dict[str, float]:
@@ -226,9 +231,8 @@ class SignalStore:
         Only the short arrays are copied: `updates` is the store's own memory, read-only, so use
         the value before the next `observe`.
         """
-        if available is not None and np.any(available):
-            self._present = round, check_available(len(self), available).copy()
-        return Signals(
+        present = None if available is None else check_available(len(self), available)
+        signals = Signals(
             losses=clip_outliers(self._losses) if self.guard else self._losses.copy(),
             updates=self._updates,
             last_selected=self._last_selected.copy(),
@@ -238,10 +242,13 @@ class SignalStore:
             joined=self._joined.copy(),
             history=self._history,
             sizes=self._clipped_sizes() if self.guard else self._sizes.copy(),
-            available=self._available.copy() if available is None else check_available(len(self), available),
+            available=self._available.copy() if present is None else present,
             round=round,
             distances=distances,  # type: ignore[arg-type]
         )
+        if present is not None and present.any():
+            self._present = signals.round, present.copy()
+        return signals
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """A copy of the whole memory as plain arrays: `np.savez(path, **state)`, or `.tolist()` each for JSON.
@@ -261,8 +268,8 @@ class SignalStore:
         }
         if self._history is not None:
             state["history"] = self._history.copy()
-        if isinstance(self._updates, np.memmap):
-            self._updates.flush()
+        if self._file is not None:
+            self._file.flush()
         elif self._updates is not None:
             state["updates"] = self._updates.copy()
         if self.sketch is not None:
@@ -282,21 +289,20 @@ class SignalStore:
                 f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, and {sorted(optional)}"
             )
         if "sketch" in state:
-            length, seed = np.asarray(state["sketch"]).tolist()
+            length, seed = shaped("sketch", integers("sketch", state["sketch"]), (2,)).tolist()
             self._require_sketch(CountSketch(length=length, seed=seed))
-        shaped("losses", np.asarray(state["losses"]), (len(self),))
+        shaped("losses", plain("losses", state["losses"]), (len(self),))
         given: dict[str, Any] = {name: values for name, values in state.items() if name not in ("sketch", "progress")}
         if "updates" in given:
             with np.errstate(over="ignore"):  # values too large for the type become infinite and are rejected below
-                given["updates"] = numbers("updates", given["updates"]).astype(self._dtype)
+                given["updates"] = numbers("updates", given["updates"], booleans=False).astype(self._dtype)
         checked = Signals(**given, round=np.iinfo(np.int64).max)
         if checked.updates is not None and self.sketch is not None:
             shaped("updates", checked.updates, (len(self), self.sketch.length))
         so_far = [checked.turns.min(), checked.last_selected.max() + 1]
         fewest, following = shaped("progress", integers("progress", state.get("progress", so_far)), (2,)).tolist()
-        require(
-            "progress", [fewest, following], fewest >= 0 and following >= so_far[1], f"0 or more, {so_far[1]} or more"
-        )
+        ok = 0 <= fewest < LAST_ROUND and so_far[1] <= following < LAST_ROUND
+        require("progress", [fewest, following], ok, f"0 or more, {so_far[1]} or more, both below {LAST_ROUND}")
         # From here on nothing can fail.
         self._losses, self._last_selected = checked.losses.copy(), checked.last_selected.copy()
         self._times_selected, self._sizes = checked.times_selected.copy(), checked.sizes.copy()
@@ -307,10 +313,16 @@ class SignalStore:
             self._history = np.zeros((0, 2), np.int64)
         self._fewest, self._next, self._present = fewest, following, None
         self._available = checked.available.copy()
-        if self._path is None:
+        if self._file is None:
             self._updates = given.get("updates")
-        elif self._updates is not None and checked.updates is not None:
-            self._updates[:] = checked.updates
+        elif checked.updates is not None:
+            self._file.write(np.arange(len(self)), checked.updates)
+
+    def _write_updates(self, who: Ints, updates: Floats) -> None:
+        if self._file is not None:
+            self._file.write(who, updates)
+        elif self._updates is not None:
+            self._updates[who] = updates
 
     def _clipped_sizes(self) -> Floats:
         """The sizes with outliers clipped; a size of 1 is the default, unknown, and does not count."""
@@ -328,6 +340,7 @@ class SignalStore:
         return news if self._updates is None else shaped("updates", news, (len(who), self._updates.shape[1]))
 
     def _require_sketch(self, sketch: CountSketch) -> None:
+        require("sketch", sketch, isinstance(sketch, CountSketch), "a CountSketch")
         if self.sketch is None:
             raise ValueError(f"sketch: {sketch} is not allowed; allowed: none, as this store was made without one")
         require("sketch.length", sketch.length, sketch.length == self.sketch.length, f"{self.sketch.length}")

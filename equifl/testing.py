@@ -281,15 +281,5 @@ def random_signals(n: int, *, seed: int = 0, unknown: int = 0, offline: float = 
 def reorder(signals: Signals, order: Ints) -> Signals:
     """The same clients under other numbers: the new client i is the old `order[i]`."""
     assert signals.updates is not None
-    fields = (
-        "losses",
-        "updates",
-        "last_selected",
-        "times_selected",
-        "missed_turns",
-        "waited",
-        "joined",
-        "sizes",
-        "available",
-    )
-    return replace(signals, **{name: getattr(signals, name)[order] for name in fields})
+    of_each = ("losses", "updates", "last_selected", "times_selected", "missed_turns", "waited", "joined", "sizes")
+    return replace(signals, **{name: getattr(signals, name)[order] for name in (*of_each, "available")})

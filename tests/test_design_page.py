@@ -35,7 +35,7 @@ def test_the_tree_is_that_of_the_package() -> None:
 
 def test_the_lists_to_add_to_are_there() -> None:
     for module, name in (
-        ("experiment.config", "SELECTORS"),
+        ("selectors", "SELECTORS"),
         ("aggregators", "AGGREGATORS"),
         ("sim.data.catalogue", "_CATALOGUE"),
         ("sim.data.download", "SOURCES"),

@@ -136,10 +136,10 @@ def test_ones_own_module_without_its_package_is_left_alone(packages: Path, tmp_p
 def test_every_package_of_an_extra_is_known() -> None:
     known = {(extra, name) for name, extra in EXTRAS.items() if name != "markupsafe"}  # which jinja2 brings
     distributions = metadata.packages_distributions()
-    told = {
+    expected = {
         (extra, requirement.partition(">")[0])
         for extra in {extra for extra, _ in known}
         for requirement in PROJECT["optional-dependencies"][extra]
     }
     named = {(extra, distributions[name][0].lower().replace("_", "-")) for extra, name in known}
-    assert named | {("flower", "filelock")} == told  # the one package of two extras
+    assert named | {("flower", "filelock")} == expected  # the one package of two extras

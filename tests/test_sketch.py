@@ -134,7 +134,7 @@ def test_neighbours_and_seeds_are_independent() -> None:
         update = np.zeros(8)
         update[[0, 1]] = 1.0
         norms.append(float(np.sum(CountSketch(length=4, seed=seed)(update) ** 2)))
-    # 2 if apart (3 in 4), else 4 or 0 with equal chance: mean 2, deviation 1.
+    # 2 if not in one sum (3 in 4), else 4 or 0 with equal chance: mean 2, deviation 1.
     assert abs(np.mean(norms) - 2) < 5 / np.sqrt(2000)
     assert abs(np.std(norms) - 1) < 0.1
 

@@ -1,4 +1,5 @@
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +368,118 @@ def test_a_wait_counts_rounds_however_a_cohort_is_reported() -> None:
         for client in cohort:
             one_by_one.observe([client], round=round)
     assert at_once.signals(3).waited.tolist() == one_by_one.signals(3).waited.tolist() == [0, 1, 0, 3, 3]
+
+
+MASKED = np.ma.array([0.5, 0.7], mask=[False, True])
+DATES = np.array(["2024-01-01", "2024-01-02"], "M8[D]")
+
+
+def everything(store: SignalStore) -> dict[str, Any]:
+    """All that a store holds, also what `state_dict` leaves out."""
+    return {name: deepcopy(value) for name, value in vars(store).items()}
+
+
+@pytest.mark.parametrize(
+    ("news", "message"),
+    [
+        ({"round": 2**63}, r"round: 9223372036854775808 is not allowed"),
+        ({"round": 2**70}, r"round: \d+ is not allowed; allowed: an integer of 0 or more, up to"),
+        ({"round": 2**62}, r"round: \d+ is not allowed"),
+        ({"round": 3.0}, r"round: 3.0 is not allowed"),
+        ({"losses": MASKED}, r"losses: a masked array is not allowed; .*`values.filled"),
+        ({"losses": ["1", "2"]}, r"losses: cannot be read as numbers \(text\)"),
+        ({"losses": DATES}, r"losses: cannot be read as numbers \(dates\)"),
+        ({"losses": [True, False]}, r"losses: cannot be read as numbers \(booleans\)"),
+        ({"sizes": DATES - DATES[0]}, r"sizes: cannot be read as numbers \(durations\)"),
+        ({"sizes": [True, True]}, r"sizes: cannot be read as numbers \(booleans\)"),
+        ({"sizes": MASKED}, r"sizes: a masked array"),
+        ({"updates": np.ma.array([[1.0, 2.0], [3.0, 4.0]])}, r"updates: a masked array"),
+        ({"updates": [["1", "2"], ["3", "4"]]}, r"updates: cannot be read as numbers \(text\)"),
+        ({"updates": [[10**400, 1], [1, 1]]}, r"updates: cannot be read as numbers"),
+        ({"available": np.ma.array([True, False])}, r"available: a masked array"),
+        ({"updates": [[1.0, 2.0], [3.0, 4.0]], "sketch": "mine"}, r"sketch: 'mine' is not allowed"),
+    ],
+)
+def test_what_is_refused_leaves_nothing_behind(news: dict[str, Any], message: str) -> None:
+    store = filled_store()
+    before = everything(store)
+    good: dict[str, Any] = {"losses": [9.0, 9.0], "updates": [[9.0, 9.0], [9.0, 9.0]], "sizes": [9, 9], "round": 1}
+    with pytest.raises(ValueError, match=message):
+        store.observe([0, 1], **(good | news))
+    np.testing.assert_equal(everything(store), before)
+
+
+@pytest.mark.parametrize(
+    "ids", [np.ma.array([0, 1]), ["0", "1"], DATES, [True, False], [True, 1], [2**63, 0], [2**70, 0], [1e30, 0.0]]
+)
+def test_ids_that_are_none_are_refused_by_name(ids: Any) -> None:
+    store = filled_store()
+    before = everything(store)
+    with pytest.raises(ValueError, match=r"^ids: "):
+        store.observe(ids, losses=[1.0, 2.0], round=1)
+    with pytest.raises(ValueError, match=r"^ids: "):
+        store.forget(ids)
+    np.testing.assert_equal(everything(store), before)
+
+
+@pytest.mark.parametrize("round", [-1, 2**70, 1.5, "3", None])
+def test_signals_that_are_refused_leave_nothing_behind(round: Any) -> None:
+    store = filled_store()
+    before = everything(store)
+    with pytest.raises(ValueError, match=r"^round: "):
+        store.signals(round, available=[True, False, True, False])
+    np.testing.assert_equal(everything(store), before)
+
+
+def test_the_last_round_that_can_be_counted() -> None:
+    store = filled_store()
+    store.observe([0, 1], round=2**62 - 2)
+    store.grow(6)
+    signals = store.signals(2**63 - 1)
+    assert signals.last_selected.tolist() == [2**62 - 2, 2**62 - 2, -1, 0, -1, -1]
+    assert Rota().select(signals, 2, rng=0).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"times_selected": [2**63, 0, 0, 0]}, "times_selected: .* not allowed"),
+        ({"times_selected": [2**62, 0, 0, 0]}, "times_selected: client 0 has 4611686018427387904; allowed: 0 or more"),
+        ({"last_selected": [2**62, -1, -1, -1]}, "last_selected: client 0 has"),
+        ({"missed_turns": np.ma.array([0, 0, 0, 0])}, "missed_turns: a masked array"),
+        ({"progress": [2**62, 2**62]}, "progress: .* is not allowed"),
+        ({"progress": [0, 2**70]}, "progress: .* is not allowed"),
+        ({"sketch": [4]}, r"sketch: shape \(1,\)"),
+        ({"sketch": ["4", "0"]}, r"sketch: .* is not allowed"),
+        ({"losses": np.ma.array([0.1, 0.2, 0.3, 0.4])}, "losses: a masked array"),
+        ({"joined": DATES}, "joined: .* not allowed"),
+    ],
+)
+def test_a_hostile_state_leaves_nothing_behind(changes: dict[str, Any], message: str) -> None:
+    store = filled_store()
+    before = everything(store)
+    with pytest.raises(ValueError, match=message):
+        store.load_state_dict(SignalStore(4).state_dict() | changes)
+    np.testing.assert_equal(everything(store), before)
+
+
+@pytest.mark.parametrize("clients", [2**70, 2**41])
+def test_numbers_of_clients_that_no_machine_holds_are_refused(clients: int) -> None:
+    store = filled_store()
+    for call in (SignalStore, store.grow):
+        with pytest.raises(ValueError, match=rf"clients: {clients} is not allowed"):
+            call(clients)
+    assert len(store) == 4
+
+
+def test_updates_for_which_memory_lacks_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SignalStore(4)
+    before = everything(store)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "full", full)
+    with pytest.raises(MemoryError):
+        store.observe([0], losses=[1.0], updates=[[1.0]], sizes=[5], round=0)
+    np.testing.assert_equal(everything(store), before)

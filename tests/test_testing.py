@@ -239,8 +239,8 @@ class Contract(SelectorContract):
 
 Contract().test_returns_k_distinct_available_ids()
 """
-    told = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
-    assert "AssertionError: select() must return k different ids of available clients" in told.stderr
+    shown = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "AssertionError: select() must return k different ids of available clients" in shown.stderr
 
 
 def test_what_is_no_selector_is_found() -> None:

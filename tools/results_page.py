@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from equifl._numerics.checks import integer, known
-from equifl.experiment.config import Config, make_selector
+from equifl.experiment.config import Config
+from equifl.experiment.selector_tables import make_selector
 from equifl.metrics import round_bytes
 from equifl.paper.claims import Verdict, values_of
 from equifl.paper.runs import KEPT, PaperResults, verdicts
@@ -100,7 +101,7 @@ class Setting:
         return sorted(set.intersection(*(set(self.results.runs.get(name, {})) for name in six(self.data))))
 
     def values(self, selector: str, measure: str, seeds: Sequence[int] | None = None) -> Floats:
-        """Final figures, one a seed; of all seeds unless told."""
+        """Final figures, one a seed; of all seeds unless `seeds` says which."""
         return values_of(self.results.finals(), self.seeds if seeds is None else seeds)(selector, measure)
 
     def dissimilarity(self, selector: str, round: int) -> Floats:
@@ -219,7 +220,7 @@ def stale_and_fresh(data: str, folder: Path = RESULTS) -> str:
 
 
 def bytes_up(config: Config, name: str, parameters: int) -> int:
-    """What all clients send in a run where nobody drops out; where signals are stale, also to be heard once."""
+    """What all clients send in a run without dropouts; with stale signals, including the reports before round 0."""
     count = partial(
         round_bytes,
         clients=integer("clients", config.clients, least=1),

@@ -1,4 +1,4 @@
-"""equifl: the fast engine and the general one."""
+"""equifl: the compiled engine and the torch one."""
 
 from __future__ import annotations
 

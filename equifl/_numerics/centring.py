@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from equifl._numerics.bounds import Bounds, Survey, bounds_and_mean, lengths, sampled
 from equifl._numerics.threads import on_all_cores, tiles
 from equifl.signals import Floats, Ints
 
@@ -11,16 +12,17 @@ _SHARE_BYTES = 2**26  # updates that one core looks through at a time
 
 
 class CentredUpdates:
-    """The rows `ids` of `updates`, numbered 0, 1, ... among themselves, less their mean, divided by `unit`.
+    """The rows `ids` of `updates`, numbered 0, 1, ... among themselves, bounded, less their mean.
 
     Args:
         updates: (N, d) in float16, float32 or float64.
         ids: the rows meant; None = all.
+        bounds: how updates are read; None = as is found to be right for these.
         copy_limit: bytes that a centred copy may take; beyond, parts are centred each time they are read.
 
     Attributes:
+        bounds: how updates are read before the mean is subtracted.
         mean: (d,) what is subtracted.
-        unit: a power of two, which rounds nothing, so that neither squares nor their sums overflow or vanish.
         squares: (N,) the squared length of each row.
 
     >>> centred = CentredUpdates(np.array([[0.0, 0.0], [2.0, 6.0]]))
@@ -28,15 +30,17 @@ class CentredUpdates:
     ([[-1.0, -3.0], [1.0, 3.0]], [10.0, 10.0])
     """
 
-    def __init__(self, updates: Floats, ids: Ints | None = None, *, copy_limit: int = 2**30) -> None:
+    def __init__(
+        self, updates: Floats, ids: Ints | None = None, *, bounds: Bounds | None = None, copy_limit: int = 2**30
+    ) -> None:
         self._updates, self._ids = updates, ids
-        self._wide = np.result_type(updates, np.float32)  # differences of float16 are taken in float32
-        mean, largest = mean_and_reach(updates, ids)
-        if largest and not 1e-30 < largest < 1e30:
-            raise ValueError(f"updates: differ by {largest:.0e}; allowed: by 1e-30 to 1e30, or not at all")
+        if bounds is None:
+            self.bounds, mean = found_bounds(updates, ids)
+        else:
+            self.bounds, mean = bounds, survey(updates, ids, bounds).mean
+        # Differences of float16 are taken in float32.
+        self._wide = np.result_type(updates, np.float64 if self.bounds.wide else np.float32)
         self.mean = mean.astype(self._wide)
-        moderate = largest == 0 or 1e-9 < largest < 1e9
-        self.unit = np.float32(1.0 if moderate else 2.0 ** np.floor(np.log2(largest)))
         n, d = self.shape
         self._copy = np.empty((n, d), np.float32) if 4 * n * d <= copy_limit else None
         self.squares = np.empty(n, np.float32)
@@ -63,54 +67,61 @@ class CentredUpdates:
         return self._read(rows, buffer) if self._copy is None else self._copy[rows]
 
     def centre(self, updates: Floats) -> Floats:
-        """Updates that need not be among these, less the mean of these."""
-        centred = np.subtract(updates, self.mean, dtype=self._wide)
-        centred /= self.unit
-        return centred.astype(np.float32, copy=False)
+        """Updates that need not be among these, but are bounded, less the mean of these."""
+        return np.subtract(updates, self.mean, dtype=self._wide).astype(np.float32, copy=False)
 
     def differences(self, updates: Floats, others: Ints) -> Floats:
-        """Each of `updates` less one of the rows, without the rounding of the mean."""
-        difference = np.subtract(updates, self.raw(others), dtype=self._wide)
-        difference /= self.unit
-        return difference
+        """Each of `updates`, which are bounded, less one of the rows, without the rounding of the mean."""
+        return np.subtract(updates, self.raw(others), dtype=self._wide)
 
     def raw(self, rows: slice | Ints) -> Floats:
-        """These rows as they were given."""
-        return self._updates[rows] if self._ids is None else self._updates[self._ids[rows]]
+        """These rows, bounded."""
+        return self.bounds(self._updates[rows] if self._ids is None else self._updates[self._ids[rows]])
 
     def _read(self, rows: slice | Ints, out: Floats | None = None) -> Floats:
         raw = self.raw(rows)
         if raw.dtype == np.float16:
             raw = out = widened(raw, out)
         centred = np.subtract(raw, self.mean, out=None if out is None else out[: len(raw)], dtype=self._wide)
-        if self.unit != 1:
-            centred /= self.unit
         return centred.astype(np.float32, copy=False)
 
 
-def mean_and_reach(updates: Floats, ids: Ints | None) -> tuple[Floats, float]:
-    """The mean row of `ids` (None = all), and the largest difference of any number from it.
+def found_bounds(updates: Floats, ids: Ints | None) -> tuple[Bounds, Floats]:
+    """How to read the rows `ids` (None = all), and their mean then."""
+    sample = sampled(updates) if ids is None else updates[sampled(ids)]
+    return bounds_and_mean(sample, lambda bounds, limit: survey(updates, ids, bounds, limit))
 
-    >>> mean_and_reach(np.array([[0.0, 5.0], [4.0, 5.0]]), None)
-    (array([2., 5.]), 2.0)
+
+def survey(updates: Floats, ids: Ints | None, bounds: Bounds, limit: float = np.inf) -> Survey:
+    """Mean, reach and largest lengths of the rows `ids` (None = all), as `bounds` reads them; `Bounds()`: no reach.
+
+    >>> survey(np.array([[0.0, 5.0], [12.0, 5.0]]), None, Bounds(wide=True), limit=10.0)
+    Survey(mean=array([6., 5.]), reach=6.0, plausible=5.0, longest=13.0)
     """
+    far = bounds != Bounds()
     n, d = len(updates) if ids is None else len(ids), updates.shape[1]
     share = max(1, _SHARE_BYTES // (4 * d))
     blocks = -(-n // share)  # the same whatever the number of cores, hence the sums too
     sums, most, least = np.zeros((blocks, d)), np.full((blocks, d), -np.inf), np.full((blocks, d), np.inf)
+    long = np.zeros(n)
 
     def work(part: range) -> None:
         for block in part:
             for tile in tiles(range(block * share, min((block + 1) * share, n)), 4 * d):
-                rows = updates[tile] if ids is None else updates[ids[tile]]
+                rows = bounds(updates[tile] if ids is None else updates[ids[tile]])
                 rows = widened(rows) if rows.dtype == np.float16 else rows
-                sums[block] += rows.sum(axis=0, dtype=np.float64)
-                np.maximum(most[block], rows.max(axis=0), out=most[block])
-                np.minimum(least[block], rows.min(axis=0), out=least[block])
+                with np.errstate(over="ignore", invalid="ignore"):  # then the reach is not finite
+                    sums[block] += rows.sum(axis=0, dtype=np.float64)
+                if far:
+                    np.maximum(most[block], rows.max(axis=0), out=most[block])
+                    np.minimum(least[block], rows.min(axis=0), out=least[block])
+                long[tile] = lengths(rows)
 
     on_all_cores(work, blocks, _SHARE_BYTES)
-    mean: Floats = sums.sum(axis=0) / n
-    return mean, float(max((most.max(axis=0) - mean).max(), (mean - least.min(axis=0)).max()))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean: Floats = sums.sum(axis=0) / n
+        reach = float(max((most.max(axis=0) - mean).max(), (mean - least.min(axis=0)).max())) if far else np.nan
+    return Survey(mean, reach, float(long[long <= limit].max(initial=0.0)), float(long.max(initial=0.0)))
 
 
 def widened(half: Floats, out: Floats | None = None) -> Floats:

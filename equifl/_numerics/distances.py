@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equifl._numerics.centring import CentredUpdates, mean_and_reach
+from equifl._numerics.bounds import Bounds, bounded_distances
+from equifl._numerics.centring import CentredUpdates, found_bounds
 from equifl._numerics.checks import integer
 from equifl._numerics.threads import on_all_cores, tiles
 from equifl.signals import Floats, Ints, Signals
@@ -29,6 +30,7 @@ class Distances:
 
     Those that `signals` brings are used as they are. Else they are computed from the updates: by rows as they
     are asked for, or all at once when more than half of the rows are wanted and the matrix fits `memory_limit`.
+    Extreme ones are bounded, and those of implausible outliers lowered; all are divided by `unit`, a power of two.
     """
 
     def __init__(self, signals: Signals, memory_limit: int = GIBIBYTE) -> None:
@@ -38,13 +40,16 @@ class Distances:
         self._matrix: Floats | None = None
         self._largest: Floats | None = None
         self._kept_ids, self._kept = np.zeros(0, np.int64), np.zeros((0, self._count), np.float32)
+        self.unit = 1.0
         if signals.distances is not None:
-            self._matrix = signals.distances if known.all() else signals.distances[np.ix_(known, known)]
             assert signals.farthest is not None
-            self._largest = signals.farthest[known]
+            distances, farthest, self.unit = bounded_distances(signals.distances, signals.farthest, known)
+            self._matrix = distances if known.all() else distances[np.ix_(known, known)]
+            self._largest = farthest[known]
         elif signals.updates is not None and self._count:
             ids = None if known.all() else np.flatnonzero(known)
             self._updates = UpdateDistances(signals.updates, ids, copy_limit=self._memory_limit // 2)
+            self.unit = self._updates.unit
             if self._count <= _SMALL:
                 self._matrix = self._updates.matrix()
         else:
@@ -121,14 +126,16 @@ class Distances:
         return float(sums.sum()) / max(1, len(references) * self._count)
 
 
-def centred_products(signals: Signals, mean: Floats | None = None) -> Callable[[Ints, Ints], Floats]:
+def centred_products(signals: Signals, around: tuple[Bounds, Floats] | None = None) -> Callable[[Ints, Ints], Floats]:
     """The function of ids and others that gives their (len(ids), len(others)) inner products <u_i - mean, u_j - mean>.
 
-    The mean is that of the updates of all known clients; a caller that has it may pass it.
+    They are those of bounded updates, in any unit. The mean is that of all known clients; a caller that has it may
+    pass it, with the bounds.
     """
     known = signals.knows_update
     if signals.distances is not None:
-        distances = signals.distances
+        assert signals.farthest is not None
+        distances, _, _ = bounded_distances(signals.distances, signals.farthest, known)
         spread = np.mean(distances[np.ix_(known, known)].astype(np.float64) ** 2) / 2
 
         def to_mean(ids: Ints) -> Floats:  # squared, but for the spread
@@ -140,17 +147,13 @@ def centred_products(signals: Signals, mean: Floats | None = None) -> Callable[[
 
         return by_distances
     assert signals.updates is not None
-    updates, wide = signals.updates, np.result_type(signals.updates, np.float32)
-    if mean is None:
-        mean, _ = mean_and_reach(updates, None if known.all() else np.flatnonzero(known))
+    updates = signals.updates
+    bounds, mean = around or found_bounds(updates, None if known.all() else np.flatnonzero(known))
+    wide = np.result_type(updates, np.float64 if bounds.wide else np.float32)
     centre = mean.astype(wide)
 
     def centred(ids: Ints) -> Floats:
-        rows = np.subtract(updates[ids], centre, dtype=wide)
-        unit = max(float(rows.max(initial=0)), -float(rows.min(initial=0)))
-        if not unit < 1e30:
-            raise ValueError(f"updates: differ by {unit:.0e}; allowed: up to 1e30")
-        return rows
+        return np.subtract(bounds(updates[ids]), centre, dtype=wide)
 
     def by_updates(ids: Ints, others: Ints) -> Floats:
         rows = centred(ids)
@@ -178,15 +181,17 @@ class UpdateDistances:
     |u_i - u_j|^2 = q_i + q_j - 2 <u_i, u_j> is a matrix product, hence fast, but in float32 it loses all
     its digits when the updates share a large common part. So the mean is subtracted first (distances do
     not change), and the few pairs that are still close to each other are computed by their difference.
-    Arguments as for `CentredUpdates`.
+    Arguments as for `CentredUpdates`; all that is returned is divided by `unit`.
 
     >>> UpdateDistances(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).rows(np.array([0])).tolist()
     [[0.0, 5.0, 1.0]]
     """
 
-    def __init__(self, updates: Floats, ids: Ints | None = None, *, copy_limit: int = GIBIBYTE) -> None:
-        self._centred = CentredUpdates(updates, ids, copy_limit=copy_limit)
-        self._squares, self._unit = self._centred.squares, self._centred.unit
+    def __init__(
+        self, updates: Floats, ids: Ints | None = None, *, bounds: Bounds | None = None, copy_limit: int = GIBIBYTE
+    ) -> None:
+        self._centred = CentredUpdates(updates, ids, bounds=bounds, copy_limit=copy_limit)
+        self._squares, self.unit = self._centred.squares, self._centred.bounds.unit
 
     def __len__(self) -> int:
         return len(self._centred)
@@ -201,6 +206,7 @@ class UpdateDistances:
         >>> UpdateDistances(np.array([[0.0, 0.0], [3.0, 4.0]])).rows_of(np.array([[3.0, 0.0]])).tolist()
         [[3.0, 4.0]]
         """
+        updates = self._centred.bounds(updates)
         centred = self._centred.centre(updates)
         squares = np.einsum("ij,ij->i", centred, centred)
         nobody = np.full(len(updates), -1)  # an update that is among them gets distance 0 by difference
@@ -213,7 +219,7 @@ class UpdateDistances:
 
     def radii(self) -> Floats:
         """(N,) the distance of each from the centre."""
-        return self._unit * np.sqrt(self._squares)
+        return np.sqrt(self._squares)
 
     def matrix(self, block: int = 256) -> Floats:
         """(N, N), symmetric to the last bit: the upper half is computed, the lower is its mirror image."""
@@ -230,8 +236,8 @@ class UpdateDistances:
 
     def farthest(self) -> Floats:
         """(N,) upper bounds of each client's largest distance, by the triangle inequality through the mean."""
-        radii = np.sqrt(self._squares)
-        return self._unit * (radii + radii.max())
+        radii = self.radii()
+        return radii + radii.max()
 
     def _block(self, ids: Ints, first: int) -> Floats:
         """From `ids` to the clients `first`, `first` + 1, ..., N - 1."""
@@ -264,9 +270,7 @@ class UpdateDistances:
         i, j = some[close // len(others)], close % len(others)
         squared[i, j] = squared[oneself] = 0.0
         np.sqrt(squared, out=squared)
-        if self._unit != 1:
-            squared *= self._unit
         step = max(1, 2**20 // self._centred.shape[1])
         for a, b in ((i[at : at + step], j[at : at + step]) for at in range(0, len(i), step)):
             difference = self._centred.differences(rows.raw[a], b + part.start)
-            squared[a, b] = self._unit * np.sqrt(np.einsum("ij,ij->i", difference, difference))
+            squared[a, b] = np.sqrt(np.einsum("ij,ij->i", difference, difference))

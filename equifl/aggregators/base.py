@@ -40,7 +40,10 @@ class Aggregator(Protocol):
     needs: ClassVar[tuple[str, ...]]
 
     def step(self, replies: Replies, memory: Any) -> tuple[Array, Any]:
-        """(d,) the step to subtract from the model, and the new memory; `memory` is None in the first round."""
+        """(d,) the step to subtract from the model, and the new memory; `memory` is None in the first round.
+
+        A memory is None, a tuple of arrays or a dict of arrays, numpy's or PyTorch's: checkpoints keep it.
+        """
         ...
 
 

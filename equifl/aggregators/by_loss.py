@@ -31,5 +31,4 @@ class ByLoss:
         number("q", self.q, "0 or more", lambda q: 0 <= q < np.inf)
 
     def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
-        """(d,) the step to subtract from the model; no memory."""
         return weighted_mean(replies.updates, replies.losses**self.q), None

@@ -21,5 +21,4 @@ class Mean:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
-        """(d,) the step to subtract from the model; no memory."""
         return weighted_mean(replies.updates, ones(replies.updates)), None

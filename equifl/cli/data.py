@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from equifl._numerics.checks import known
-from equifl.cli.progress import Downloads
+from equifl.cli.progress import downloads
 
 
 def size(count: int) -> str:
@@ -58,8 +58,8 @@ def get_data(name: str, data_dir: Path | None, quiet: bool) -> None:
         use = f"equifl run --set data.name={name}{path}"
         click.echo(f"{name} needs no download ({entry.about}); to use it: {use}", err=True)
         return
-    with Downloads(quiet) as downloads:
-        click.echo(get(name, data_dir, downloads.progress))
+    with downloads(quiet) as show:
+        click.echo(get(name, data_dir, show))
 
 
 @data.command("check")

@@ -18,6 +18,7 @@ from equifl.cli.report import report
 from equifl.cli.reproduce import reproduce
 from equifl.cli.run import run
 from equifl.cli.selectors import selectors
+from equifl.cli.table import table
 
 
 class OneLine(click.Group):
@@ -40,5 +41,5 @@ def main() -> None:
     """Which clients train next in federated learning, so that the model serves everybody evenly."""
 
 
-for command in (run, report, reproduce, selectors, data):
+for command in (run, table, report, reproduce, selectors, data):
     main.add_command(command)

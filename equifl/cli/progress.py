@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -15,8 +15,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
+from equifl.experiment.names import display_name
 from equifl.experiment.results import Records
-from equifl.experiment.table import display_name, final_rows
+from equifl.experiment.table import final_rows
 
 console = Console()
 errors = Console(stderr=True)
@@ -51,19 +52,20 @@ class Watch(Callback):
         self._bar.stop()
 
     def on_start(self, config: Config, player: Any) -> None:
-        """See `Callback.on_start`."""
         self.playing, self._rounds = True, config.rounds
+        self._latest, self._first = {}, None
         runs = f"{count(len(config.selectors), 'selector')} x {count(len(config.seeds), 'seed')} on {player.device}"
         self._title = f"{config.data.name}: {runs}"
         if player.note and not self._silent:
             _say(player.note)
         self._bar.start()
+        if self._task is not None:  # the next experiment of a sweep
+            self._bar.remove_task(self._task)
         self._task = self._bar.add_task(self._title, total=config.rounds)
         if not self._silent and not errors.is_terminal:
             _say(self._title)
 
     def on_round(self, played: int, records: Records) -> bool:
-        """See `Callback.on_round`."""
         self._latest |= {(row["selector"], row["seed"]): row for row in records if "accuracy" in row}
         if not self._silent:
             self._show(played)
@@ -97,26 +99,18 @@ class Watch(Callback):
         return between.join(lines)
 
 
-class Downloads:
-    """A progress bar a file."""
+@contextmanager
+def downloads(silent: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar a file: gives a function to call with its name, the bytes received, and the bytes in all."""
+    columns, tasks = (_NAME, BarColumn(), DownloadColumn(), TimeRemainingColumn()), dict[str, TaskID]()
+    with Progress(*columns, console=errors, disable=silent or not errors.is_terminal) as bar:
 
-    def __init__(self, silent: bool) -> None:
-        columns = (_NAME, BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=errors, disable=silent or not errors.is_terminal)
-        self._tasks: dict[str, TaskID] = {}
+        def show(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done, total=total)
 
-    def __enter__(self) -> Downloads:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._bar.stop()
-
-    def progress(self, name: str, done: int, total: int | None) -> None:
-        """Show how many bytes of a file were received."""
-        if name not in self._tasks:
-            self._tasks[name] = self._bar.add_task(name, total=total)
-        self._bar.update(self._tasks[name], completed=done, total=total)
+        yield show
 
 
 class _Notes(logging.Handler):

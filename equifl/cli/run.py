@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from functools import partial
@@ -16,11 +16,12 @@ from typing import Any
 
 import click
 
-from equifl.cli.progress import Downloads, Watch, console, notes
+from equifl.cli.progress import Watch, console, downloads, notes
 from equifl.cli.tables import draw_table
 from equifl.experiment.config import Config
-from equifl.experiment.results import Results, load_results
+from equifl.experiment.results import SWEEP, Results, load_results
 from equifl.experiment.run_folder import CONFIG, ROUNDS
+from equifl.experiment.sweep import load_points, parse
 from equifl.extras import MissingExtraError
 
 
@@ -28,6 +29,13 @@ from equifl.extras import MissingExtraError
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder (default: runs/NAME-TIME).")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override, e.g. --set train.lr=0.1")
+@click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="KEY=VALUE,...",
+    help="Run every combination, e.g. --sweep train.lr=0.01,0.02 --sweep selectors.subtrunc.lam=0,0.5",
+)
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Where data sets are (else $EQUIFL_DATA, the cache)."
 )
@@ -47,6 +55,7 @@ def run(
     config: Path | None,
     out: Path | None,
     overrides: tuple[str, ...],
+    sweeps: tuple[str, ...],
     data_dir: Path | None,
     device: str,
     cluster: str | None,
@@ -59,22 +68,23 @@ def run(
     """
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for selectors and models of one's own, as with python -m
-    settings = Config.load(config, overrides)
+    points = load_points(config, overrides, parse(sweeps))
     silent = quiet or as_json
     click.get_current_context().with_resource(notes(silent))
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
-    results, failure = _play(settings, path, data_dir, device, cluster, silent)
+    results, failure = _play(points, path, data_dir, device, cluster, silent)
     if failure:
-        played = f"{results.rounds_played} of {settings.rounds} rounds are in {path / ROUNDS}"
+        where = path if results.parts else path / ROUNDS
+        played = f"{results.rounds_played} of {results.config['rounds']} rounds are in {where}"
         click.echo(f"equifl: {failure}; {played}", err=True)
     if not results.finished:
         again = shlex.join(["equifl", *sys.argv[1:], *([] if out else ["--out", str(path)])])
         click.echo(f"{'' if failure else 'stopped after a checkpoint; '}to go on: {again}", err=True)
         sys.exit(2 if failure else 130)
     if as_json:
-        click.echo(json.dumps({"folder": str(path), **results.table.as_dict()}, indent=1))
+        click.echo(json.dumps({"folder": str(path), **results.table().to_dict()}, indent=1))
     elif not quiet:
-        console.print(draw_table(results.table))
+        console.print(draw_table(results.table()))
         click.echo(f"record: {path}")
     report = _report_if_possible(results, path)
     if report and not silent:
@@ -84,11 +94,11 @@ def run(
 
 
 def _play(
-    config: Config, path: Path, data_dir: Path | None, device: str, cluster: str | None, silent: bool
+    points: Mapping[str, Config], path: Path, data_dir: Path | None, device: str, cluster: str | None, silent: bool
 ) -> tuple[Results, OSError | None]:
     """The results, as far as they go, and what the disk refused, if it did."""
     from equifl.sim.players import LocalPlayer  # torch takes a second; a wrong key should not wait for it
-    from equifl.sim.simulation import simulate
+    from equifl.sim.sweeps import simulate_points
 
     player: Any = LocalPlayer
     if cluster is not None:
@@ -96,24 +106,19 @@ def _play(
 
         player = partial(Sweep, address=cluster or None)
     # Ray says on standard output when a worker has died, which is for the results alone.
-    with (
-        Downloads(silent) as downloads,
-        Watch(silent) as watch,
-        _stop_requests(watch),
-        redirect_stdout(sys.stderr),
-    ):
+    with downloads(silent) as show, Watch(silent) as watch, _stop_requests(watch), redirect_stdout(sys.stderr):
         try:
-            results = simulate(
-                config,
+            results = simulate_points(
+                points,
                 out=path,
                 device=device,
                 data_dir=data_dir,
                 callbacks=[watch],
-                downloads=downloads.progress,
+                downloads=show,
                 player=player,
             )
         except OSError as error:
-            if not watch.playing or not (path / CONFIG).is_file():
+            if not watch.playing or not any((path / name).is_file() for name in (CONFIG, SWEEP)):
                 raise
             return load_results(path), error
     return results, None

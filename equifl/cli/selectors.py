@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import click
 
-from equifl.experiment.config import SELECTORS
+from equifl.selectors import SELECTORS
 from equifl.selectors.base import needs
 
 

@@ -9,8 +9,11 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from equifl.cli.progress import console, count
-from equifl.experiment.table import MEASURES, Cell, Measure, Table, display_name
+from equifl.cli.progress import console
+from equifl.experiment.measures import Measure
+from equifl.experiment.names import display_name
+from equifl.experiment.table import Cell, Table
+from equifl.experiment.table_formats import shown_name
 from equifl.paper.claims import Verdict
 from equifl.paper.tables import rows
 from equifl.statistics import interval
@@ -21,19 +24,20 @@ def draw_table(table: Table, width: int | None = None) -> Group:
 
     No line is wider than `width` (default: the terminal's), and no name or number is cut.
     """
-    rounds = f"after {count(table.round, 'round')}"
-    one = table.seeds == 1
-    caption = f"one seed {rounds}: no interval" if one else f"{_seeds(table.seeds)} {rounds}"
-    caption += "; bold = best"
-    if table.baseline and len(table.cells) > 1:
-        caption += f"; below, the difference to {display_name(table.baseline)}"
-        caption += "" if one else ", * where its interval excludes 0"
+    parts = list(table.about)
+    if table.compares:
+        parts.append(f"below, the difference to {display_name(str(table.baseline))}")
+        parts += [f"* = {table.star}"] if table.star else []
     lines = []
+    parameters = table.parameter_names
     for name, cells in table.cells.items():
-        figures, differences = zip(*(_cell(cells[measure.title], measure) for measure in MEASURES), strict=True)
-        lines.append((display_name(name), [("", figures), ("", differences)]))
-    drawn = _fit("selector", [measure.title for measure in MEASURES], lines, width or console.width)
-    return Group(drawn, *map(Text, (caption, *(f"note: {note}" for note in table.notes))))
+        figures, differences = zip(*(_cell(cells[measure.title], measure) for measure in table.measures), strict=True)
+        swept = [Text(str(table.parameters.get(name, {}).get(parameter, ""))) for parameter in parameters]
+        body = [("", [*swept, *figures]), ("", [*[Text()] * len(swept), *differences])]
+        lines.append((shown_name(table, name), body))
+    heads = [*parameters, *(measure.title for measure in table.measures)]
+    drawn = _fit("selector", heads, lines, width or console.width)
+    return Group(drawn, *map(Text, ("; ".join(parts), *(f"note: {note}" for note in table.notes))))
 
 
 def draw_paper_table(

@@ -54,7 +54,7 @@ def joined(states: Sequence[State], config: Config, groups: Sequence[Config]) ->
                 continue
             count, rows = _count(config)[key in _OF_INFORMED], informed if key in _OF_INFORMED else places
             if whole.get(key, value[:0]).size == 0:
-                whole[key] = np.empty((count, *value.shape[1:]), value.dtype)
+                whole[key] = np.zeros((count, *value.shape[1:]), value.dtype)
             whole[key][rows] = value
     return whole
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 import ray
 from numpy.typing import ArrayLike
 
+from equifl._numerics.bounds import Bounds, Survey, bounds_and_mean, sampled
 from equifl.cluster.session import worker
 from equifl.cluster.shard import Part, Request
-from equifl.objectives import Scale, SetFunction
+from equifl.objectives import Scale, SetFunction, value_unit
 from equifl.signals import Bools, Floats, Ints, Signals
 
 _REFERENCES = 1024  # as for one machine: clients from whom the mean distance is measured
@@ -48,6 +50,8 @@ class Population:
         ]
         self.largest = max(b - a for a, b in itertools.pairwise(cuts))
         self.count = len(ids)
+        self.bounds, self.mean = bounds_and_mean(self.updates[sampled(ids)], self._survey)
+        self.parts = [replace(part, bounds=self.bounds) for part in self.parts]
 
     def ask(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
         """The results of shards `of` (None = all); an argument that is a list has one entry a shard."""
@@ -65,9 +69,13 @@ class Population:
             calls.append(getattr(worker(s), method).remote(self.parts[s], *mine))
         return calls
 
-    def mean(self) -> Floats:
-        """(d,) the mean update."""
-        return sum((count / self.count * mean for mean, count in self.ask("mean")), np.zeros(self.updates.shape[1]))
+    def _survey(self, bounds: Bounds, limit: float) -> Survey:
+        """Of all clients; the reach is an upper bound."""
+        replies = self.ask("survey", bounds, limit)
+        mean = sum((count / self.count * seen.mean for seen, count in replies), np.zeros(self.updates.shape[1]))
+        reach = max(seen.reach + float(np.abs(seen.mean - mean).max()) for seen, _ in replies)
+        plausible, longest = (max(getattr(seen, name) for seen, _ in replies) for name in ("plausible", "longest"))
+        return Survey(mean, reach, plausible, longest)
 
     def each(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
         """As `map`, on the workers: one call each at a time, so that no more is sent ahead than they can work on."""
@@ -116,13 +124,14 @@ class SpreadFacilityLocation(SetFunction):
         self.n, self.known = len(population.known), population.known
         self._population = population
         self._announced = np.zeros(0, np.int64)
-        self._unit = (scale == "relative" and population.mean_distance()) or 1.0
+        self._mean = (scale == "relative" and population.mean_distance()) or 1.0
+        self._unit = 1.0 if scale == "relative" else value_unit(population.bounds.unit)
 
     def __call__(self, subset: ArrayLike) -> float:
         members = np.unique(np.asarray(subset, np.int64))
         members = members[self.known[members]]
         rows = self._population.updates[members]
-        return sum(self._population.ask("value", self._population.reaches, members, rows)) / self._unit
+        return sum(self._population.ask("value", self._population.reaches, members, rows)) / self._mean * self._unit
 
     def init(self) -> Ints:
         return np.zeros(0, np.int64)
@@ -132,7 +141,7 @@ class SpreadFacilityLocation(SetFunction):
         known = candidates[self.known[candidates]]
         announced = bool(np.isin(known, self._announced).all())
         gains[self.known[candidates]] = self._population.gains(state, known, announced)
-        return gains / self._unit
+        return gains / self._mean * self._unit
 
     def foresee(self, steps: Iterable[Ints]) -> None:
         room = self._population.memory_limit // 2 // (4 * self._population.largest)

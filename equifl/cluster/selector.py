@@ -89,7 +89,9 @@ class ClusterSelector:
 
     def _select(self, population: Population, signals: Signals, k: int, rng: np.random.Generator) -> Ints:
         if isinstance(self.selector, Rota):
-            return self.selector.select_around(population.mean(), signals, k, rng=rng, each=population.each)
+            return self.selector.select_around(
+                (population.bounds, population.mean), signals, k, rng=rng, each=population.each
+            )
         assert isinstance(self.selector, HasObjective)
         function = spread(self.selector, signals, population)
         sample = sample_of(self.selector)

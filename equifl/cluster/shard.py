@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from equifl._numerics.centring import mean_and_reach
+from equifl._numerics.bounds import Bounds, Survey
+from equifl._numerics.centring import survey
 from equifl._numerics.distances import UpdateDistances
 from equifl._numerics.threads import tiles
 from equifl.cluster.expression import with_locations
@@ -33,6 +34,7 @@ class Part:
         file: name, type, offset and shape of the memory-mapped file, if the updates are in one.
         stored: else the reference of the part in the cluster's object store.
         memory_limit: bytes that a worker may take for distances.
+        bounds: how updates are read, the same for all shards.
     """
 
     key: str
@@ -41,6 +43,7 @@ class Part:
     file: tuple[str, str, int, tuple[int, int]] | None
     stored: Any
     memory_limit: int
+    bounds: Bounds = field(default_factory=Bounds)
 
     def load(self, fetch: Any) -> Floats:
         """(last - first, d) the updates; `fetch` gets what is in the object store."""
@@ -81,11 +84,10 @@ class Shard:
         self._fetch = fetch
         self._key = ""
 
-    def mean(self, part: Part) -> tuple[Floats, int]:
-        """The mean update, and the number of clients."""
+    def survey(self, part: Part, bounds: Bounds, limit: float) -> tuple[Survey, int]:
+        """The mean update and the largest lengths, and the number of clients."""
         self._load(part)
-        mean, _ = mean_and_reach(self._updates, self._known)
-        return mean, len(self._ids)
+        return survey(self._updates, self._known, bounds, limit), len(self._ids)
 
     def sphere(self, part: Part) -> tuple[Floats, float]:
         """A centre of the clients here, and how far the farthest is from it."""
@@ -157,6 +159,7 @@ class Shard:
             self._key = ""
 
     def _load(self, part: Part) -> None:
+        self._bounds = part.bounds
         if self._key == part.key:
             return
         self._updates = part.load(self._fetch)
@@ -170,8 +173,8 @@ class Shard:
 
     @cached_property
     def _distances(self) -> UpdateDistances:
-        """Built when first used: `mean` does not need it."""
-        return UpdateDistances(self._updates, self._known, copy_limit=self._copy_limit)
+        """Built when first used: `survey` does not need it."""
+        return UpdateDistances(self._updates, self._known, bounds=self._bounds, copy_limit=self._copy_limit)
 
     def _catch_up(self, request: Request, reach: float) -> bool:
         """Update the nearest distances with new members; False if rows are missing for that."""

@@ -97,7 +97,7 @@ class Group:
         checkpoint = None if folder is None else folder.load_checkpoint()
         played = 0 if checkpoint is None else int(checkpoint["rounds_played"])
         if folder is not None and checkpoint is not None:
-            self.resume(checkpoint, [row for row in folder.rows() if row["round"] < played])
+            self.resume(checkpoint, folder.rows(played * len(runs_of(self._whole))))
         for _ in range(played, written):
             self.worker.play.remote(False)  # recorded already
         again, self._asked = self._asked, deque()

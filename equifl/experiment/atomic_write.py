@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
+            sync_folder(path.parent)  # or a power cut may bring the old one back
         except BaseException:
             with suppress(OSError):  # a folder that cannot be written: the first error says more
                 temporary.unlink(missing_ok=True)
@@ -38,10 +40,13 @@ def naming(path: Path, what: str = "written") -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush the folder's entries to the disk; not available on Windows."""
+    """Flush the folder's entries to the disk, where the system can: Windows and some network disks cannot."""
     if os.name != "nt":
         folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
         finally:
             os.close(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,35 @@ from numpy.typing import NDArray
 from equifl._numerics.checks import require
 from equifl.experiment.atomic_write import replacing
 
+Layout: TypeAlias = Mapping[str, tuple[Any, tuple[int, ...]]]  # the type and shape of every array
+
 
 def require_plain(arrays: Mapping[str, NDArray[Any]]) -> None:
     """Refuse arrays of Python objects, which no file holds."""
     for name, array in arrays.items():
         require(name, np.asarray(array).dtype, not np.asarray(array).dtype.hasobject, "arrays of plain numbers")
+
+
+def require_layout(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> None:
+    """Raise ValueError unless the arrays of a checkpoint are exactly these, each of its type and shape."""
+    for name in {**layout, **arrays}:
+        if name not in arrays:
+            raise ValueError(f"checkpoint: has no `{name}`")
+        if name not in layout:
+            raise ValueError(f"checkpoint: has `{name}`, which does not belong there")
+        (dtype, shape), array = layout[name], arrays[name]
+        if array.dtype != dtype or array.shape != shape:
+            expected = f"expected {np.dtype(dtype)} of shape {shape}"
+            raise ValueError(f"checkpoint: `{name}` is {array.dtype} of shape {array.shape}, {expected}")
+
+
+def rounds_in(arrays: Mapping[str, NDArray[Any]], most: int | None) -> int:
+    """How many rounds were played before a checkpoint, if it says a number that is possible."""
+    number = arrays.get("rounds_played")
+    require_layout({} if number is None else {"rounds_played": number}, {"rounds_played": (np.int64, ())})
+    rounds, allowed = int(arrays["rounds_played"]), "1 or more" if most is None else f"1 to {most}"
+    require("checkpoint: rounds_played", rounds, rounds >= 1 and (most is None or rounds <= most), allowed)
+    return rounds
 
 
 def write_checkpoint(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

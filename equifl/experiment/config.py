@@ -6,29 +6,19 @@ The defaults are the experiment that `equifl run` does without a file: `configs/
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import logging
 import math
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from equifl import selectors
-from equifl._numerics.checks import require
-from equifl.experiment.from_toml import build, read, require_known, set_key, suggestion, typed
-from equifl.selectors import Selector
-
-SELECTORS: Mapping[str, type] = {
-    "uniform": selectors.Uniform,
-    "power_of_choice": selectors.PowerOfChoice,
-    "divfl": selectors.DivFL,
-    "subtrunc": selectors.SubTrunc,
-    "unionfl": selectors.UnionFL,
-    "rota": selectors.Rota,
-}
+from equifl._numerics.checks import known, require
+from equifl.aggregators import AGGREGATORS
+from equifl.experiment.from_toml import build, read, set_key
+from equifl.experiment.selector_tables import make_selector as make_selector
+from equifl.selectors import SELECTORS as SELECTORS
 
 _SIX: Mapping[str, Mapping[str, Any]] = {
     "uniform": {},
@@ -39,9 +29,7 @@ _SIX: Mapping[str, Mapping[str, Any]] = {
     "rota": {},
 }
 
-OLD_ENGINES: Mapping[str, Literal["torch", "compiled"]] = {"general": "torch", "fast": "compiled"}
-
-_TOML = (bool, int, float, str, list, dict)  # the types of a file; from Python a selector may be given anything
+OLD_ENGINES: Mapping[str, str] = {"general": "torch", "fast": "compiled"}
 
 log = logging.getLogger("equifl")
 
@@ -124,7 +112,7 @@ class Server:
     `guard`: clip implausible outliers in losses and sizes before a selector sees them (`equifl.outliers`).
     """
 
-    aggregate: Literal["mean", "size", "loss"] = "mean"
+    aggregate: str = "mean"
     q: float = 1.0
     lr: float = 1.0
     average_last: int = 1
@@ -132,6 +120,7 @@ class Server:
     guard: bool = False
 
     def __post_init__(self) -> None:
+        known("server.aggregate", [self.aggregate], AGGREGATORS)
         require("server.q", self.q, 0 <= self.q < math.inf, "0 or more")
         require("server.lr", self.lr, 0 < self.lr < math.inf, "above 0")
         require("server.average_last", self.average_last, self.average_last >= 1, "1 or more")
@@ -180,7 +169,7 @@ class Config:
     sketch: int | None = None
     memory_limit: int | None = None
     evaluate_every: int = 5
-    engine: Literal["auto", "torch", "compiled", "general", "fast"] = "auto"
+    engine: str = "auto"
     data: Data = field(default_factory=lambda: Data(partition=Partition(classes_per_client=2)))
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)
@@ -191,30 +180,20 @@ class Config:
         object.__setattr__(self, "engine", OLD_ENGINES.get(self.engine, self.engine))
         if self.clients is None and (self.data.partition.kind != "natural" or self.data.name == "synthetic"):
             object.__setattr__(self, "clients", 30)
-        for name in ("rounds", "clients", "evaluate_every"):
+        for name in ("rounds", "clients", "evaluate_every", "signal_examples", "memory_limit"):
             require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
         each = self.per_round if isinstance(self.per_round, tuple) else (self.per_round,)
-        require(
-            "per_round",
-            list(each) if len(each) != 1 else self.per_round,
-            len(each) > 0 and min(each) >= 1,
-            "1 or more",
-        )
+        given = list(each) if len(each) != 1 else self.per_round
+        require("per_round", given, len(each) > 0 and min(each) >= 1, "1 or more")
         enough = self.clients is None or max(each) <= self.clients
-        require(
-            "per_round",
-            list(each) if len(each) != 1 else self.per_round,
-            enough,
-            f"at most clients, which is {self.clients}",
-        )
+        require("per_round", given, enough, f"at most clients, which is {self.clients}")
         seeds_ok = len(self.seeds) > 0 and len(set(self.seeds)) == len(self.seeds) and min(self.seeds) >= 0
         require("seeds", list(self.seeds), seeds_ok, "different numbers of 0 or more, at least one")
-        examples = self.signal_examples
-        require("signal_examples", examples, examples is None or examples >= 1, "1 or more")
-        require("sketch", self.sketch, self.sketch is None or self.sketch >= 1, "1 or more")
-        require("memory_limit", self.memory_limit, self.memory_limit is None or self.memory_limit >= 1, "1 or more")
+        require("sketch", self.sketch, self.sketch is None or 1 <= self.sketch < 2**31, "1 or more, below 2**31")
         require("selectors", self.selectors, len(self.selectors) > 0, "at least one")
         for name, options in self.selectors.items():
+            fits = name.isprintable() and 0 < len(name) <= 100  # it goes into records, tables and pages
+            require("selectors", name, fits, "names of 1 to 100 printable characters")
             candidates = getattr(make_selector(name, options), "candidates", None)
             enough = not isinstance(candidates, int) or candidates >= self.largest_cohort
             allowed = f"at least per_round, which is {self.largest_cohort}"
@@ -222,9 +201,8 @@ class Config:
 
     def cohort_size(self, round: int) -> int:
         """K_t: how many clients are selected in a round, counted from 0."""
-        return (
-            self.per_round if isinstance(self.per_round, int) else self.per_round[min(round, len(self.per_round) - 1)]
-        )
+        each = (self.per_round,) if isinstance(self.per_round, int) else self.per_round
+        return each[min(round, len(each) - 1)]
 
     @property
     def largest_cohort(self) -> int:
@@ -235,10 +213,12 @@ class Config:
     def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
         """From a TOML file, or the defaults, with `key=value` overrides: keys dotted, values as in TOML.
 
-        What a file leaves out is as in `Config()`; a word needs no quotes in an override.
+        What a file leaves out is as in `Config()`; a word needs no quotes in an override. A `[sweep]` is left to
+        `equifl.experiment.sweep`.
         """
         unset: dict[str, Any] = {"partition": {}}
         table = {"selectors": cls().selectors, "data": unset} | ({} if path is None else read(path))
+        table.pop("sweep", None)
         for override in overrides:
             if override.strip().startswith("data.partition"):  # and finds the options of a flat file in their table
                 separate_partition(table["data"])
@@ -256,6 +236,13 @@ class Config:
             table = {**table, "data": dict(table["data"])}
             separate_partition(table["data"])
         return build(cls, table, "")
+
+    def overridden(self, overrides: Iterable[str]) -> Config:
+        """This configuration with `key=value` overrides, as in `load`."""
+        table = self.as_dict()
+        for override in overrides:
+            set_key(table, override, _REPLACED)
+        return Config.from_table(table)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
@@ -287,66 +274,5 @@ def separate_partition(data: Any, *, stored: bool = False) -> None:
         data.pop("partition", None)  # and put last, where the order of `Data` has it: orders of runs are compared
         data["partition"] = {**table, **{key: data.pop(key) for key in flat}}
     if flat and not stored:
-        form = ", ".join(f"{key} = {json.dumps(value)}" for key, value in data["partition"].items())
+        form = ", ".join(f"{key} = {json.dumps(value, default=str)}" for key, value in data["partition"].items())
         log.warning("data: the partition is a table of its own now; write data.partition = { %s }", form)
-
-
-def selector_table(selector: Selector) -> dict[str, Any]:
-    """The section that makes this selector: its class, and the parameters that are not at their defaults.
-
-    >>> selector_table(selectors.UnionFL(mu=2.0, inner=selectors.SubTrunc(lam=0.9)))
-    {'class': 'unionfl', 'mu': 2.0, 'inner': {'class': 'subtrunc', 'lam': 0.9}}
-    """
-    kind = type(selector)
-    if not dataclasses.is_dataclass(selector):
-        raise ValueError(
-            f"selectors: {selector!r} is not allowed; allowed: an object of a dataclass, or a table such as "
-            f"{{'class': '{kind.__module__}:{kind.__qualname__}'}} with its parameters"
-        )
-    names = {cls: name for name, cls in SELECTORS.items()}
-    given = {f.name: getattr(selector, f.name) for f in dataclasses.fields(selector) if f.init}
-    default = kind() if kind in names else None
-    changed = {key: value for key, value in given.items() if default is None or value != getattr(default, key)}
-    tables = {key: selector_table(value) if isinstance(value, Selector) else value for key, value in changed.items()}
-    return {"class": names.get(kind, f"{kind.__module__}:{kind.__qualname__}"), **tables}
-
-
-def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors") -> Selector:
-    """A selector from its section: by its name, or what `class` says: one of ours or "package.module:Name"."""
-    where = f"{path}.{name}"
-    require(where, options, isinstance(options, Mapping), "a table")
-    cls = _selector_class(name, options, where)
-    parameters = {key: value for key, value in options.items() if key != "class"}
-    if dataclasses.is_dataclass(cls):
-        require_known(parameters, [f.name for f in dataclasses.fields(cls) if f.init], where)
-    if isinstance(parameters.get("inner"), Mapping):
-        parameters["inner"] = make_selector("inner", parameters["inner"], where)
-    if cls in SELECTORS.values():
-        hints = typing.get_type_hints(cls)
-        given = {key: value for key, value in parameters.items() if key != "inner" and type(value) in _TOML}
-        parameters |= {key: typed(value, hints[key], f"{where}.{key}") for key, value in given.items()}
-    try:
-        selector = cls(**parameters)
-    except (TypeError, ValueError) as error:
-        field, colon, _ = str(error).partition(":")
-        raise ValueError(f"{where}{'.' if colon and field.isidentifier() else ': '}{error}") from None
-    require(
-        where, options.get("class", name), isinstance(selector, Selector), "a class with select(signals, k, *, rng)"
-    )
-    return typing.cast(Selector, selector)
-
-
-def _selector_class(name: str, options: Mapping[str, Any], where: str) -> Any:
-    kind = str(options.get("class", name))
-    if kind in SELECTORS:
-        return SELECTORS[kind]
-    if "class" in options:
-        where = f"{where}.class"
-    module, colon, attribute = kind.partition(":")
-    if not colon:
-        hint = suggestion(kind, SELECTORS)
-        raise ValueError(f'{where}: unknown selector{hint}; or say class = "package.module:Name"')
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {kind!r} cannot be found ({error})") from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
+import re
 import tomllib
 import types
 import typing
@@ -11,17 +13,37 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import brief, require, shown
+
+_LONGEST = 2**20  # characters of a file
+_DEEPEST = 50  # tables and lists within each other, and parts of a dotted key
+# A dotted key of so many parts: tomllib takes time in proportion to their square.
+_DOTTED = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{_DEEPEST}}}""")
+_DATES = (datetime.date, datetime.time)
 
 
 def read(path: Path) -> dict[str, Any]:
     """The table that a TOML file holds."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LONGEST + 1)  # and not what has no end, as /dev/zero
+        return _parsed(text)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:  # not TOML, or not even text
-        raise ValueError(f"{path}: is not TOML ({error})") from None
+        raise ValueError(f"{path}: is not TOML ({brief(error)})") from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The table that TOML stands for; ValueError for what is not TOML, too long or nested too deeply."""
+    if len(text) > _LONGEST:
+        raise ValueError(f"more than {_LONGEST:,} characters, which no configuration needs")
+    if _DOTTED.search(text):
+        raise ValueError(f"a key of more than {_DEEPEST} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"brackets more than {_DEEPEST} deep") from None
 
 
 def set_key(table: dict[str, Any], override: str, replaced: Mapping[str, tuple[str, ...]]) -> None:
@@ -29,14 +51,17 @@ def set_key(table: dict[str, Any], override: str, replaced: Mapping[str, tuple[s
     key, equals, text = override.partition("=")
     require("--set", override, bool(equals and key.strip()), "key=value, for instance train.lr=0.1")
     try:
-        parsed = tomllib.loads(f"value = {text}")
+        parsed = _parsed(f"value = {text}")
     except tomllib.TOMLDecodeError:
         parsed = {}
+    except ValueError as error:
+        raise ValueError(f"--set {brief(key)}: {shown(text)} cannot be read ({error})") from None
     value = parsed["value"] if len(parsed) == 1 else text.strip()
     *path, last = key.strip().split(".")
+    require("--set", override, len(path) < _DEEPEST, f"a key of up to {_DEEPEST} parts")
     for part in path:
         table = table.setdefault(part, {})
-        require("--set", override, isinstance(table, dict), f"a key that is a table where {part} stands")
+        require("--set", override, isinstance(table, dict), f"a key that is a table where {brief(part)} stands")
     table[last] = value
     for other in replaced.get(key.strip(), ()):
         table.pop(other, None)
@@ -60,6 +85,7 @@ def build(cls: type, table: Mapping[str, Any], path: str) -> Any:
 
 def typed(value: Any, hint: Any, where: str) -> Any:
     """A value of the annotated type: an integer is a number, too; nothing else is converted."""
+    _require_plain(value, where, _DEEPEST)
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
         origin = typing.get_origin(option)
@@ -72,9 +98,21 @@ def typed(value: Any, hint: Any, where: str) -> Any:
         if option is float and type(value) is int:
             return float(value)
         if origin is None and type(value) is option:
-            return value
+            return value + 0.0 if option is float else value  # -0.0 is 0.0
     allowed = " or ".join(filter(None, map(_kind, options)))
-    raise ValueError(f"{where}: {value!r} is not allowed; allowed: {allowed}")
+    raise ValueError(f"{where}: {shown(value)} is not allowed; allowed: {allowed}")
+
+
+def _require_plain(value: Any, where: str, deeper: int) -> None:
+    """Raise ValueError for what TOML has and no run folder holds: dates, integers of over 64 bits, deep nesting."""
+    if isinstance(value, dict | list):
+        require(where, value, deeper > 0, f"tables and lists up to {_DEEPEST} deep")
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            _require_plain(part, f"{where}.{brief(key)}" if isinstance(value, dict) else where, deeper - 1)
+    elif type(value) is int:
+        require(where, value, -(2**63) <= value < 2**63, "integers of up to 64 bits")
+    else:
+        require(where, str(value), not isinstance(value, _DATES), "no dates and times; text is in quotes")
 
 
 def _kind(hint: Any) -> str | None:
@@ -89,7 +127,7 @@ def require_known(given: Iterable[str], known: Iterable[str], path: str) -> None
     """Raise ValueError for an unknown key, with the nearest that is."""
     for key in given:
         if key not in known:
-            where = f"{path}.{key}" if path else key
+            where = f"{path}.{brief(key)}" if path else brief(key)
             raise ValueError(f"{where}: unknown key{suggestion(key, known)}")
 
 

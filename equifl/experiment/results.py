@@ -1,46 +1,59 @@
-"""Results of an experiment: its records, its table and its report."""
+"""Results of an experiment: its records, as tables, data frames, figures and a report."""
 
 from __future__ import annotations
 
+import html
+import json
+import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from equifl._numerics.checks import require
+from equifl.experiment import frames
 from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
 from equifl.experiment.table import Table, make_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SWEEP = "sweep.json"
+
+log = logging.getLogger("equifl")
 
 Records = list[dict[str, Any]]  # a JSON object a round, selector and seed, in the order of playing
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The records of an experiment, finished or not.
+    """The records of an experiment, finished or not. It shows its table, in a terminal and in a notebook.
 
     Args:
         config: the configuration, as plain values.
         made_with: versions, commit and machine.
         records: one a round, selector and seed.
-        folder: where they are kept; None = in memory alone.
+        folder: where they are kept; None = in memory alone, or joined from several folders.
+        parts: the results that were joined, by name, each in its whole rounds.
+        left_out: what is damaged in the folder, and therefore not among the records; "" if nothing is.
     """
 
     config: Mapping[str, Any]
     made_with: Mapping[str, Any]
     records: Records = field(repr=False)
     folder: Path | None = None
-
-    @classmethod
-    def read(cls, folder: Path | str) -> Results:
-        """The results in a run folder, also of a run that goes on."""
-        found = RunFolder(folder)
-        return cls(found.config, found.made_with, found.rows(), found.path)
+    parts: Mapping[str, Results] = field(default_factory=dict, repr=False)
+    left_out: str = ""
 
     @cached_property
     def whole_rounds(self) -> Records:
         """The records of rounds that every selector and seed has played; one that goes on may be writing the next."""
+        if self.parts:
+            return self.records
         played = Counter(record["round"] for record in self.records)
         runs = len(self.config["selectors"]) * len(self.config["seeds"])
         return [record for record in self.records if played[record["round"]] == runs]
@@ -53,12 +66,91 @@ class Results:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to play; a live federation has no number of rounds, and is never finished."""
+        if self.parts:
+            return all(part.finished for part in self.parts.values())
         return self.rounds_played == self.config["rounds"]
 
     @cached_property
-    def table(self) -> Table:
-        """Every selector: mean and 95 % interval over seeds, and its difference to Random."""
-        return make_table(self.whole_rounds)
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """The swept parameters of each selector: those in brackets in its name.
+
+        `subtrunc[lam=0.5]` is a selector `subtrunc` with a column `lam` of 0.5.
+        """
+        found = {name: parameters_of(name) for name in self.config["selectors"]}
+        return {name: parameters for name, parameters in found.items() if parameters}
+
+    def table(
+        self,
+        *,
+        baseline: str | None = "uniform",
+        measures: Iterable[str] | None = None,
+        correction: Literal["holm"] | None = "holm",
+        at: Literal["last", "late"] = "last",
+    ) -> Table:
+        """Every selector: mean and 95 % interval over seeds, and its difference to a baseline, in pairs by seed.
+
+        Args:
+            baseline: the selector that the others are compared with; None = nobody is.
+            measures: the columns, such as `["accuracy", "worst10", "std"]`; None = the usual five.
+            correction: "holm" corrects the p-values for the number of comparisons in the table; None does not.
+            at: "last" = the last evaluation; "late" = the mean over the last N / k evaluations, which is less noisy.
+        """
+        known = list(self.config["selectors"])
+        fits = baseline in ("uniform", None) or any(baseline_of(name, str(baseline), known) for name in known)
+        require("baseline", baseline, fits, ", ".join(known) + ", or None")
+        require("at", at, at in ("last", "late"), '"last" or "late"')
+        last = 1 if at == "last" else self._late()
+        made = make_table(
+            self.whole_rounds,
+            baseline=baseline,
+            measures=measures,
+            correction=correction,
+            last=last,
+            parameters=self.parameters,
+        )
+        return replace(made, notes=(*made.notes, f"{self.left_out}.")) if self.left_out else made
+
+    def _late(self) -> int:
+        """N / k: the rounds in which everybody could have been selected once."""
+        each = self.config["per_round"]
+        k = max(each) if isinstance(each, list | tuple) else each
+        return max(1, -(-int(self.config["clients"] or 1) // int(k or 1)))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row a round and run; lists are left out, and have frames of their own: `clients`, `cohorts`."""
+        return frames.by_round(self.whole_rounds, self.parameters)
+
+    def final(self) -> pd.DataFrame:
+        """A row a run: its last evaluation."""
+        return frames.by_run(self.whole_rounds, self.parameters)
+
+    def clients(self) -> pd.DataFrame:
+        """A row a client and run: its accuracy at the last evaluation, how often it was selected, how long it waited.
+
+        `longest_wait` and `waits` are rounds: the most in a row without selection, and those since the last one.
+        """
+        return frames.by_client(self.whole_rounds)
+
+    def cohorts(self) -> pd.DataFrame:
+        """A row a selected client, round and run."""
+        return frames.by_cohort(self.whole_rounds)
+
+    def to_target(self, **measure: float) -> pd.DataFrame:
+        """What it takes to reach a target, such as `to_target(accuracy=90)`: a row a selector.
+
+        `reached` is the share of seeds that reach it; rounds and bytes (and seconds, where records have them) are the
+        mean over those seeds, each with the half-width of its 95 % interval.
+        """
+        return frames.until_target(self.whole_rounds, measure)
+
+    def plot(self, kind: str, path: Path | str | None = None) -> Any:
+        """A figure of the report as a figure of plotly.
+
+        Args:
+            kind: accuracy, dissimilarity, worst10, plane, clients, map, counts, scatter, terms or bytes.
+            path: also write it there: .html, or .svg, .pdf or .png, which needs kaleido.
+        """
+        return import_module("equifl.report.plot").plot(self, kind, path)  # plotly, which only a figure needs
 
     def report(self, output: Path | str | None = None) -> Path:
         """Write one HTML page, which opens offline; returns where it is (default: report.html in the folder)."""
@@ -66,12 +158,121 @@ class Results:
         path: Path = page.write_report(self, output)
         return path
 
+    def _about(self) -> str:
+        return f"{self.config['data']['name']}, {self.rounds_played} of {self.config['rounds']} rounds"
+
+    def _evaluated(self) -> bool:
+        return any("accuracy" in record for record in self.whole_rounds)
+
     def __repr__(self) -> str:
-        about = f"{self.config['data']['name']}, {self.rounds_played} of {self.config['rounds']} rounds"
-        evaluated = any("accuracy" in record for record in self.whole_rounds)
-        return f"Results({about})\n{self.table}" if evaluated else f"Results({about})"
+        return f"Results({self._about()})" + (f"\n{self.table()}" if self._evaluated() else "")
+
+    def _repr_html_(self) -> str:
+        table = self.table()._repr_html_() if self._evaluated() else "no evaluated round yet"
+        return f"<p>{html.escape(self._about())}</p>{table}"
 
 
-def load_results(folder: Path | str) -> Results:
-    """The results in a run folder, finished or not."""
-    return Results.read(folder)
+def load_results(*folders: Path | str) -> Results:
+    """The results in a run folder, finished or not; of several folders, joined.
+
+    Where two folders have a selector of the same name with the same seed, or with other parameters, or their
+    experiments differ in anything else, the folder's name is put before that of the selector: `first/rota`.
+    """
+    require("folders", list(map(str, folders)), len(folders) > 0, "at least one run folder")
+    found = [_read(Path(folder)) for folder in folders]
+    return found[0] if len(found) == 1 else join(found)
+
+
+def join(found: Sequence[Results]) -> Results:
+    """Results of several folders as one."""
+    names = _told_apart([str(one.folder) for one in found])
+    parts = dict(zip(names, found, strict=True))
+    if _alike(found) and not _clash(found):
+        return _joined(parts, lambda name, key: key)
+    return _joined(parts, lambda name, key: f"{name}/{key}")
+
+
+def join_sweep(found: Mapping[str, Results], folder: Path | None) -> Results:
+    """Results of the experiments of a sweep as one: their parameters are those of the selectors."""
+    return replace(_joined(found, lambda name, key: with_parameters(key, name)), folder=folder)
+
+
+def _read(folder: Path) -> Results:
+    """The results in a run folder or a sweep's; of a damaged one what can be shown, and a warning."""
+    if (folder / SWEEP).is_file():
+        return _read_sweep(folder)
+    found = RunFolder(folder)
+    records, damage = found.readable()
+    left_out = "" if damage is None else f"{damage.found}; this record and all later ones are left out"
+    results = Results(found.config, found.made_with, records, found.path, left_out=left_out)
+    if damage is not None and not any("accuracy" in record for record in results.whole_rounds):
+        raise damage
+    if left_out:
+        log.warning(left_out)
+    return results
+
+
+def _read_sweep(folder: Path) -> Results:
+    """Of the experiments that have begun."""
+    try:
+        points = json.loads((folder / SWEEP).read_text())["points"]
+        begun = {name: folder / place for name, place in points.items() if (folder / place).is_dir()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / SWEEP}: is damaged ({error}); repair it, or choose another folder") from None
+    require(str(folder), list(begun), len(begun) > 0, "a sweep of which an experiment has begun")
+    return join_sweep({name: _read(place) for name, place in begun.items()}, folder)
+
+
+def _joined(parts: Mapping[str, Results], rename: Callable[[str, str], str]) -> Results:
+    selectors: dict[str, Any] = {}
+    records: Records = []
+    for name, one in parts.items():
+        selectors |= {rename(name, key): options for key, options in one.config["selectors"].items()}
+        records += [record | {"selector": rename(name, record["selector"])} for record in one.whole_rounds]
+    found = list(parts.values())
+    config = dict(found[0].config) | {"selectors": selectors}
+    config["seeds"] = sorted({seed for one in found for seed in one.config["seeds"]})
+    for key in ("rounds", "clients"):
+        config[key] = max((one.config[key] or 0) for one in found) or None
+    data = dict.fromkeys(one.config["data"]["name"] for one in found)
+    config["data"] = {**config["data"], "name": " and ".join(data)}
+    left_out = "; ".join(filter(None, (one.left_out for one in found)))
+    return Results(config, found[0].made_with, records, None, parts, left_out)
+
+
+def _alike(found: Sequence[Results]) -> bool:
+    """Whether the experiments differ in selectors, seeds and rounds alone."""
+    settings = [{k: v for k, v in one.config.items() if k not in ("selectors", "seeds", "rounds")} for one in found]
+    return all(setting == settings[0] for setting in settings)
+
+
+def _clash(found: Sequence[Results]) -> bool:
+    """Whether two results have the same run, or one name for two selectors."""
+    tables: dict[str, Any] = {}
+    runs: set[tuple[str, int]] = set()
+    for one in found:
+        here = {(name, seed) for name in one.config["selectors"] for seed in one.config["seeds"]}
+        same = all(tables.get(name, options) == options for name, options in one.config["selectors"].items())
+        if here & runs or not same:
+            return True
+        runs |= here
+        tables |= one.config["selectors"]
+    return False
+
+
+def _told_apart(paths: Sequence[str]) -> list[str]:
+    """The shortest ends of paths that differ.
+
+    >>> _told_apart(["runs/a/first", "runs/b/first", "runs/second"])
+    ['a/first', 'b/first', 'second']
+    """
+    parts = [Path(path).absolute().parts for path in paths]
+
+    def end(place: int) -> str:
+        for length in range(1, len(parts[place]) + 1):
+            own = parts[place][-length:]
+            if sum(other[-length:] == own for other in parts) == 1:
+                return "/".join(own)
+        return f"{parts[place][-1]} ({place + 1})"  # the same folder twice
+
+    return [end(place) for place in range(len(parts))]

@@ -6,48 +6,76 @@ Longer than 300 lines because writing, locking and reading back must agree on ev
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl._numerics.checks import integer, require
+from equifl._numerics.checks import integer
 from equifl.experiment.atomic_write import TEMPORARY, naming, replacing
 from equifl.experiment.atomic_write import sync_folder as _sync_folder
 from equifl.experiment.checkpoint import read_checkpoint, require_plain, write_checkpoint
-from equifl.experiment.config import OLD_ENGINES, separate_partition
+from equifl.experiment.records import (
+    as_json,
+    check_stored,
+    leaves,
+    read_record,
+    record_keys,
+    record_line,
+    sealed,
+    unsealed,
+)
 from equifl.extras import needed_by
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
+FORMAT = 2  # since when every row has a checksum
 _LOCK = ".lock"
+_OF_CONFIG = "config.crc"  # the array of a checkpoint that says to which folder it belongs
 
 
 class FolderBusyError(ValueError):
     """Another process writes the folder."""
 
 
+class DamageError(ValueError):
+    """A row is not as it was written, or not the one that has to be there.
+
+    Attributes:
+        found: the file, the line and what is wrong with it.
+        at_end: whether no intact row comes after it, as where a disk lost the end of a file.
+    """
+
+    def __init__(self, found: str, *, at_end: bool) -> None:
+        super().__init__(f"{found}; put the whole file back, or start in another folder")
+        self.found, self.at_end = found, at_end
+
+
 class RunFolder:
     """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and run) and, to go on, `checkpoint.npz`.
 
     `RunFolder(path)` reads a run, also one that is going on. `RunFolder.open` starts or continues one and is the
-    only writer until it is closed. A killed run leaves at worst half a row, which nobody gets to see.
+    only writer until it is closed; it changes nothing that is there before the first write. A killed run leaves at
+    worst half a row, which nobody gets to see. Each row ends with a checksum, which readers check and leave out.
 
     >>> import tempfile
     >>> parent = tempfile.TemporaryDirectory()
     >>> path = Path(parent.name) / "run"
-    >>> with RunFolder.open(path, {"rounds": 2, "train": {"lr": 0.1}}, {"equifl": "0.1.0"}) as folder:
-    ...     folder.append([{"round": 0, "selector": "rota", "seed": 0, "accuracy": 0.5}])
-    >>> RunFolder(path).rows()
-    [{'round': 0, 'selector': 'rota', 'seed': 0, 'accuracy': 0.5}]
+    >>> config = {"rounds": 2, "clients": 9, "seeds": [0], "selectors": {"rota": {}}, "data": {"name": "mine"}}
+    >>> row = {"round": 0, "selector": "rota", "seed": 0, "cohort": [3], "local_loss": 0.5}
+    >>> with RunFolder.open(path, config, {"equifl": "0.1.0"}) as folder:
+    ...     folder.append([{**row, "bytes_down": 8, "bytes_up": 8}])
+    >>> RunFolder(path).rows()[0]["cohort"]
+    [3]
     >>> parent.cleanup()
     """
 
@@ -56,7 +84,10 @@ class RunFolder:
         self._rounds = self.path / ROUNDS
         self._checkpoint = self.path / CHECKPOINT
         self._lock: BaseFileLock | None = None
-        self._config, self._made_with = _stored(self.path / CONFIG)
+        stored, self._crc = _stored(self.path / CONFIG)
+        self._config: dict[str, Any] = stored["config"]
+        self._made_with: dict[str, Any] = stored["made_with"]
+        self.format: int = stored.get("format", 1)
 
     @classmethod
     def open(cls, path: Path | str, config: Mapping[str, Any], made_with: Mapping[str, Any]) -> RunFolder:
@@ -68,17 +99,18 @@ class RunFolder:
             made_with: versions and the like; kept from the first time, and not compared.
         """
         path = Path(path)
-        text = _json({"config": config, "made_with": made_with}, indent=2) + "\n"
+        text = as_json({"config": config, "made_with": made_with, "format": FORMAT}, indent=2)
         _require_free_or_ours(path)
-        path.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.mkdir(parents=True)
+            _sync_folder(path.parent)
         lock = _locked(path)
         try:
             if not (path / CONFIG).exists():
                 with replacing(path / CONFIG) as file:
-                    file.write(text.encode())
+                    file.write(sealed(text))
             folder = cls(path)
             _require_same(path, folder.config, json.loads(text)["config"])
-            folder._tidy()
         except BaseException:
             lock.release()
             raise
@@ -101,48 +133,93 @@ class RunFolder:
         Numbers are written by `repr`, so the same numbers give the same bytes. nan and inf are refused by name.
         """
         self._require_writer()
-        lines = [_line(row) for row in rows]
-        size = self._rounds.stat().st_size if self._rounds.exists() else 0
+        lines = b"".join(record_line(row) for row in rows)
+        new = not self._rounds.exists()
         with naming(self._rounds):
+            size = 0 if new else self._whole_size()
             try:
                 with self._rounds.open("ab") as file:
-                    file.write("".join(lines).encode())
+                    file.write(lines)
             except OSError:  # a disk that is nearly full takes some of the rows
                 with suppress(OSError):
                     os.truncate(self._rounds, size)
                 raise
+            if new:
+                _sync_folder(self.path)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """All rows in the order of writing, without a last one that is only half there."""
-        return [row for _, row in self._lines()]
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """All rows, or the first `most`, in the order of writing, without a last one that is only half there.
 
-    def keep_before(self, round: int) -> None:
-        """Forget this round and all later ones: where a run goes on from a checkpoint, they are made again."""
+        Raises:
+            DamageError: one of them is not as it was written, or not the one that has to be there.
+        """
+        rows, damage = self.readable(most)
+        if damage is not None:
+            raise damage
+        return rows
+
+    def readable(self, most: int | None = None) -> tuple[list[dict[str, Any]], DamageError | None]:
+        """The rows before the first damaged one, and what is wrong with that; None if all are as they have to be."""
+        rows: list[dict[str, Any]] = []
+        if not self._rounds.exists():
+            return rows, None
+        keys, required = record_keys(self._config), self.format >= FORMAT
+        with self._rounds.open("rb") as file:
+            for number, line in enumerate(islice(file, most), 1):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    rows.append(read_record(line, next(keys, None), self._config, required=required))
+                except ValueError as error:
+                    at_end = not any(_intact(rest, required=required) for rest in (line, *file))
+                    return rows, DamageError(f"{self._rounds}, line {number}: {error}", at_end=at_end)
+        return rows, None
+
+    def keep_first(self, rows: int) -> None:
+        """Forget all rows after so many: where a run goes on from a checkpoint, they are made again."""
         self._require_writer()
-        first = integer("round", round, least=0)
-        kept = [line for line, row in self._lines() if row["round"] < first]
-        with replacing(self._rounds) as file:
-            file.writelines(kept)
+        integer("rows", rows, least=0)
+        if not self._rounds.exists():
+            return
+        with self._rounds.open("rb") as file:
+            kept = list(islice(file, rows))
+            more = bool(file.read(1))
+        if more:
+            with replacing(self._rounds) as file:
+                file.writelines(kept)
 
     def save_checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint by these arrays; if that fails, the old one is still there."""
         self._require_writer()
         require_plain(arrays)
         self._sync_rows()  # first: a checkpoint is never ahead of the rows on the disk
-        write_checkpoint(self._checkpoint, arrays)
+        write_checkpoint(self._checkpoint, {**arrays, _OF_CONFIG: np.array(self._crc)})
 
     def load_checkpoint(self) -> dict[str, NDArray[Any]] | None:
         """The arrays last saved; None if there are none."""
-        return read_checkpoint(self._checkpoint)
+        arrays = read_checkpoint(self._checkpoint)
+        if arrays is None:
+            return None
+        crc = arrays.pop(_OF_CONFIG, None)
+        if (self.format >= FORMAT or crc is not None) and (crc is None or crc.tolist() != self._crc):
+            raise self.unusable("it is of another run")
+        return arrays
+
+    def unusable(self, reason: object) -> ValueError:
+        """What to say of a checkpoint that is not this run's, or not whole."""
+        advice = "put this run's own back, or delete it to run again from the first round"
+        return ValueError(f"{self._checkpoint}: cannot be used ({reason}); {advice}")
 
     def finish(self) -> None:
-        """Remove the checkpoint of a run whose rows are complete, once these are safe on the disk."""
+        """Remove the checkpoint of a run whose rows are complete, once these are safe on the disk; and any rest."""
         self._require_writer()
         self._sync_rows()
         with naming(self.path):
             _sync_folder(self.path)
         with naming(self._checkpoint, "removed"):
             self._checkpoint.unlink(missing_ok=True)
+        for name in (CONFIG, ROUNDS, CHECKPOINT):  # that a killed run was about to replace
+            (self.path / (name + TEMPORARY)).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Release the lock; reading still works."""
@@ -165,47 +242,39 @@ class RunFolder:
             with naming(self._rounds), self._rounds.open("ab") as file:
                 os.fsync(file.fileno())
 
-    def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Each whole line and what it says."""
-        if not self._rounds.exists():
-            return
-        with self._rounds.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return
-                yield line, _parsed(line, f"{self._rounds}, line {number}", round=int, selector=str, seed=int)
-
-    def _tidy(self) -> None:
-        """Remove what a killed run may have left: temporary files, and half a row that the next would be glued to."""
-        for name in (CONFIG, ROUNDS, CHECKPOINT):
-            (self.path / (name + TEMPORARY)).unlink(missing_ok=True)
-        if self._rounds.exists():
-            with self._rounds.open("r+b") as file:
-                whole = sum(len(line) for line in file if line.endswith(b"\n"))
-                if whole < file.tell():
-                    file.truncate(whole)
+    def _whole_size(self) -> int:
+        """The size of all rows; half a row that a killed run left is cut off, or the next would be glued to it."""
+        with self._rounds.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            if file.read(1) not in (b"", b"\n"):
+                file.seek(0)
+                size = sum(len(line) for line in file if line.endswith(b"\n"))
+                file.truncate(size)
+        return size
 
 
-def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _stored(path: Path) -> tuple[dict[str, Any], int]:
+    """What a configuration file says, and its CRC-32."""
     if not path.is_file():
         raise ValueError(f"{path.parent}: is no run folder (it has no {path.name})")
-    stored = _parsed(path.read_bytes(), str(path), config=dict, made_with=dict)
-    separate_partition(stored["config"].get("data"), stored=True)  # as earlier versions stored it
-    if "engine" in stored["config"]:
-        stored["config"]["engine"] = OLD_ENGINES.get(stored["config"]["engine"], stored["config"]["engine"])
-    return stored["config"], stored["made_with"]
-
-
-def _parsed(text: bytes, where: str, **wanted: type) -> dict[str, Any]:
-    """A JSON object with at least these keys, of these types."""
+    text = path.read_bytes()
     try:
-        value = json.loads(text)
-        for key, kind in wanted.items():
-            if not isinstance(value, dict) or not isinstance(value.get(key), kind):
-                raise ValueError(f"no `{key}`")
+        stored = unsealed(text, required=False)
+        if isinstance(stored, dict) and "format" in stored:
+            unsealed(text, required=True)
+        check_stored(stored, FORMAT)
     except ValueError as error:
-        raise ValueError(f"{where}: is damaged ({error}); repair it, or choose another folder") from None
-    return value
+        raise ValueError(f"{path}: is damaged ({error}); repair it, or choose another folder") from None
+    return stored, zlib.crc32(text)
+
+
+def _intact(line: bytes, *, required: bool) -> bool:
+    """Whether a line is as some record was written."""
+    try:
+        return isinstance(unsealed(line, required=required), dict)
+    except ValueError:
+        return False
 
 
 def _require_free_or_ours(path: Path) -> None:
@@ -218,7 +287,7 @@ def _require_free_or_ours(path: Path) -> None:
 
 
 def _require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    found = _differences(dict(_leaves(there)), dict(_leaves(here)))
+    found = _differences(dict(leaves(there)), dict(leaves(here)))
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise ValueError(
@@ -236,51 +305,6 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]
         orders = ([name for name in leaves if leaves[name] is not None] for leaves in (there, here))
         return [f"order: {old} there, {new} here" for old, new in zip(*orders, strict=True) if old != new][:1]
     return [f"{name}: {shown(there, name)} there, {shown(here, name)} here" for name in differ]
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The single values within a value, each with its dotted name."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, Mapping) and value:
-        for key, part in value.items():
-            yield from _leaves(part, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple) and value:
-        for index, part in enumerate(value):
-            yield from _leaves(part, f"{name}[{index}]")
-    else:
-        yield name, value
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    integer("round", row.get("round"), least=0)
-    integer("seed", row.get("seed"), least=0)
-    require("selector", row.get("selector"), isinstance(row.get("selector"), str), "a name")
-    return _json(row, where=f" in round {row['round']}, {row['selector']}, seed {row['seed']}") + "\n"
-
-
-def _json(value: Mapping[str, Any], *, indent: int | None = None, where: str = "") -> str:
-    try:
-        return json.dumps(value, allow_nan=False, default=_plain, indent=indent)
-    except (TypeError, ValueError) as error:
-        wrong = [f"{name}{where}: {leaf!r} is not allowed" for name, leaf in _leaves(value) if not _writable(leaf)]
-        allowed = "text, integers, finite numbers, None, and lists and mappings of these"
-        raise ValueError(f"{wrong[0] if wrong else f'{error}{where}'}; allowed: {allowed}") from None
-
-
-def _plain(value: Any) -> Any:
-    """A value of numpy, or a mapping, as plain JSON types."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-def _writable(leaf: Any) -> bool:
-    if isinstance(leaf, float):
-        return math.isfinite(leaf)
-    return leaf is None or isinstance(leaf, str | int | list | tuple | Mapping)
 
 
 def _locked(path: Path) -> BaseFileLock:

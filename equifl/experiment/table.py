@@ -1,150 +1,200 @@
-"""The table at the end of a run: every selector, mean and 95 % interval over seeds, and its difference to Random."""
+"""The table of an experiment: every selector, mean and 95 % interval over seeds, and its difference to a baseline."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
-from equifl.statistics import excludes_zero, interval, paired
-
-Row = Mapping[str, Any]
-
-DISPLAY_NAMES: Mapping[str, str] = {
-    "uniform": "Random",
-    "power_of_choice": "Power-of-Choice",
-    "divfl": "DivFL",
-    "subtrunc": "SubTrunc",
-    "unionfl": "UnionFL",
-    "rota": "Rota",
-}
-
-
-def display_name(key: str) -> str:
-    """The name of a selector in tables and figures: the six have names, other keys stay.
-
-    >>> display_name("uniform"), display_name("subtrunc_0.95")
-    ('Random', 'subtrunc_0.95')
-    """
-    return DISPLAY_NAMES.get(key, key)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One column: how to read it from a record, and whether larger is better."""
-
-    title: str
-    read: Callable[[Row], float]
-    more_is_better: bool
-    digits: int = 1
-
-    def shown(self, value: float, sign: str = "") -> str:
-        """The value with the measure's digits; very large ones in exponential form."""
-        return f"{value:{sign}.{self.digits}f}" if abs(value) < 1e4 else f"{value:{sign}.0e}"
-
-
-MEASURES = (
-    Measure("accuracy %", lambda row: row["accuracy"], True),
-    Measure("dissimilarity", lambda row: row["dissimilarity"], False),
-    Measure("worst 10 %", lambda row: row["worst10"], True),
-    Measure("local loss", lambda row: row["local_loss"], False, 2),
-    Measure("Gini", lambda row: row["participation"]["gini"], False, 2),
-)
+from equifl._numerics.checks import require
+from equifl.experiment import table_formats
+from equifl.experiment.measures import MEASURES, Measure, Row, chosen_measures
+from equifl.experiment.names import display_name, listed
+from equifl.experiment.sweep import baseline_of, parameters_of
+from equifl.statistics import holm, interval, p_value, paired
 
 
 @dataclass(frozen=True)
 class Cell:
     """A selector's result in one measure; nan where there are too few seeds or replies.
 
-    `difference` is to the baseline, seed by seed, with its own interval; None for the baseline itself. `best` are all
-    whose mean is the best with the digits that are shown.
+    `difference` is to the baseline, seed by seed, with its own interval; None for the baseline itself. `p` is that of
+    the paired t test of it, corrected for the number of comparisons if the table is. `best` are all whose mean is the
+    best with the digits that are shown.
     """
 
     mean: float
     half_width: float
     difference: tuple[float, float] | None
     best: bool
+    p: float = math.nan
 
     @property
     def differs(self) -> bool:
-        """Whether the interval of the difference excludes zero."""
-        return self.difference is not None and excludes_zero(*self.difference)
+        """Whether the selector differs from the baseline, at the level of 5 %."""
+        return self.p < 0.05
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells by selector and measure, as of the last evaluated round, and notes."""
+    """Cells by selector and measure, as of the last evaluated round, and notes.
+
+    It shows itself in a terminal and in a notebook. `parameters` are the values of a sweep, by selector.
+    """
 
     round: int
     seeds: int
     baseline: str | None
     cells: dict[str, dict[str, Cell]]
     notes: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = MEASURES
+    correction: str | None = None
+    averaged: int = 1  # evaluated rounds that each figure is a mean of
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """In lines of plain text: mean and half-width of every selector and measure."""
-        lines = [["", *(measure.title for measure in MEASURES)]]
-        for name, cells in self.cells.items():
-            found = [(measure, cells[measure.title]) for measure in MEASURES]
-            lines.append([display_name(name), *(_plain_cell(measure, cell) for measure, cell in found)])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join([name.ljust(widths[0]), *(text.rjust(w) for text, w in zip(rest, widths[1:], strict=True))])
-            for name, *rest in lines
-        )
+        return table_formats.plain_text(self)
 
-    def as_dict(self) -> dict[str, Any]:
+    def _repr_html_(self) -> str:
+        return table_formats.html_table(self)
+
+    def to_markdown(self) -> str:
+        """A table in Markdown: best in bold, a star where a selector differs from the baseline."""
+        return table_formats.markdown(self)
+
+    def to_latex(self, *, caption: str | None = None, label: str = "tab:equifl") -> str:
+        """A table in LaTeX (needs the package booktabs): best in bold, a star where a selector differs.
+
+        Args:
+            caption: None = a sentence that says what the figures are.
+            label: the name that the text refers to it by.
+        """
+        return table_formats.latex(self, caption, label)
+
+    def to_csv(self) -> str:
+        """A row a selector: of every measure the mean, the half-width, the difference, its half-width and p."""
+        return table_formats.comma_separated(self)
+
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them: None in the place of nan."""
-        return asdict(self, dict_factory=_plain)
+        found = asdict(replace(self, measures=()), dict_factory=_plain)
+        return found | {"measures": [measure.name for measure in self.measures]}
 
+    @property
+    def parameter_names(self) -> list[str]:
+        """The parameters of a sweep, each a column."""
+        return list(dict.fromkeys(name for given in self.parameters.values() for name in given))
 
-def _plain_cell(measure: Measure, cell: Cell) -> str:
-    if math.isnan(cell.mean):
-        return "-"
-    half = "" if math.isnan(cell.half_width) else f" ± {measure.shown(cell.half_width)}"
-    return f"{measure.shown(cell.mean)}{half}"
+    @property
+    def compares(self) -> bool:
+        """Whether there are differences to a baseline."""
+        return self.baseline is not None and len(self.cells) > 1
+
+    @property
+    def about(self) -> list[str]:
+        """What the figures are, in parts of a sentence."""
+        rounds = "1 round" if self.round == 1 else f"{self.round} rounds"
+        when = f"after {rounds}" if self.averaged == 1 else f"over the last {self.averaged} evaluations of {rounds}"
+        one = self.seeds == 1
+        parts = [f"one seed {when}: no interval" if one else f"mean ± 95 % interval over {self.seeds} seeds {when}"]
+        return [*parts, "bold = best"]
+
+    @property
+    def star(self) -> str:
+        """What a star says; empty where there can be none."""
+        if not self.compares or self.seeds == 1:
+            return ""
+        corrected = ", Holm's correction for all comparisons in the table" if self.correction == "holm" else ""
+        return f"significant at the 5 % level (paired t test{corrected})"
 
 
 def final_rows(rows: Iterable[Row]) -> dict[str, dict[int, Row]]:
     """The last evaluated record of each selector and seed."""
-    found: dict[str, dict[int, Row]] = {}
+    return {name: {seed: of[-1] for seed, of in found.items()} for name, found in _evaluated(rows).items()}
+
+
+def _evaluated(rows: Iterable[Row]) -> dict[str, dict[int, list[Row]]]:
+    """The evaluated records of each selector and seed, in their order."""
+    found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
         if "accuracy" in row:
-            found.setdefault(row["selector"], {})[row["seed"]] = row
+            found.setdefault(row["selector"], {}).setdefault(row["seed"], []).append(row)
     return found
 
 
-def make_table(rows: Iterable[Row], baseline: str = "uniform") -> Table:
-    """Mean and interval over seeds for every selector; differences are paired by seed."""
+def make_table(
+    rows: Iterable[Row],
+    *,
+    baseline: str | None = "uniform",
+    measures: Iterable[str] | None = None,
+    correction: Literal["holm"] | None = "holm",
+    last: int = 1,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Table:
+    """Mean and interval over seeds for every selector; differences are paired by seed.
+
+    Args:
+        rows: records.
+        baseline: the selector that others are compared with; nobody is if it has no records.
+        measures: names of the columns (`MEASURES`, `MORE_MEASURES`); None = the usual five.
+        correction: "holm" corrects the p of all comparisons in the table for their number; None does not.
+        last: every figure is the mean of so many last evaluations of a run.
+        parameters: of a sweep, by selector.
+    """
     rows = list(rows)
-    finals = final_rows(rows)
-    if not finals:
+    found = {name: {s: of[-last:] for s, of in runs.items()} for name, runs in _evaluated(rows).items()}
+    if not found:
         raise ValueError("records: no evaluated round yet")
-    seeds = sorted(next(iter(finals.values())))
-    base = baseline if baseline in finals else None
-    cells: dict[str, dict[str, Cell]] = {name: {} for name in finals}
-    for m in MEASURES:
-        values = {name: [_number(m.read(found[seed])) for seed in seeds] for name, found in finals.items()}
-        means = {name: _where_known(interval, series) for name, series in values.items()}
+    require("correction", correction, correction in ("holm", None), '"holm" or None')
+    columns = chosen_measures(measures)
+    bases = {name: None if baseline is None else baseline_of(name, baseline, found) for name in found}
+    base = baseline if any(bases.values()) else None
+    cells: dict[str, dict[str, Cell]] = {name: {} for name in found}
+    for m in columns:
+        values = {name: {s: _mean(m, of) for s, of in runs.items()} for name, runs in found.items()}
+        means = {name: _where_known(interval, list(series.values())) for name, series in values.items()}
         known = [mean for mean, _ in means.values() if not math.isnan(mean)]
         best = (max if m.more_is_better else min)(known, default=math.nan)
         for name, (mean, half_width) in means.items():
-            against = None if base in (None, name) else _where_known(paired, values[name], values[str(base)])
             is_best = not math.isnan(mean) and m.shown(mean) == m.shown(best)
-            cells[name][m.title] = Cell(mean, half_width, against, is_best)
-    played = finals[next(iter(finals))][seeds[0]]["round"] + 1
-    return Table(played, len(seeds), base, cells, (*_same_cohorts(rows), *_saturated(rows)))
+            cell = Cell(mean, half_width, None, is_best)
+            if (other := bases[name]) not in (None, name):
+                there = values[str(other)]
+                common = sorted(values[name].keys() & there.keys())
+                pairs = [values[name][s] for s in common], [there[s] for s in common]
+                p, _ = _where_known(lambda *pair: (p_value(*pair), 0.0), *pairs)
+                cell = replace(cell, difference=_where_known(paired, *pairs), p=p)
+            cells[name][m.title] = cell
+    if correction == "holm":
+        _correct(cells)
+    runs = [run for by_seed in found.values() for run in by_seed.values()]
+    return Table(
+        round=max(run[-1]["round"] for run in runs) + 1,
+        seeds=max(len(by_seed) for by_seed in found.values()),
+        baseline=base,
+        cells=cells,
+        notes=(*_same_cohorts(rows), *_saturated(rows)),
+        measures=columns,
+        correction=correction,
+        averaged=max(map(len, runs)),
+        parameters=parameters or {},
+    )
+
+
+def _correct(cells: dict[str, dict[str, Cell]]) -> None:
+    """Replace every p of a table by Holm's, in place."""
+    family = [(name, title) for name, found in cells.items() for title in found if not math.isnan(found[title].p)]
+    for (name, title), p in zip(family, holm([cells[name][title].p for name, title in family]), strict=True):
+        cells[name][title] = replace(cells[name][title], p=p)
+
+
+def _mean(measure: Measure, rows: Sequence[Row]) -> float:
+    """The mean of a measure over records that know it; nan if none does: a cohort without replies has no loss."""
+    known = [float(value) for row in rows if (value := measure.read(row)) is not None]
+    return math.fsum(known) / len(known) if known else math.nan
 
 
 def _same_cohorts(rows: Iterable[Row]) -> list[str]:
@@ -155,7 +205,7 @@ def _same_cohorts(rows: Iterable[Row]) -> list[str]:
             chosen.setdefault(row["selector"], {})[row["seed"], row["round"]] = frozenset(row["cohort"])
     alike: list[list[str]] = []
     for name, cohorts in chosen.items():
-        group = next((group for group in alike if chosen[group[0]] == cohorts), None)
+        group = next((g for g in alike if chosen[g[0]] == cohorts and _experiment(g[0]) == _experiment(name)), None)
         if group is None:
             alike.append([name])
         else:
@@ -165,6 +215,11 @@ def _same_cohorts(rows: Iterable[Row]) -> list[str]:
         for group in alike
         if len(group) > 1
     ]
+
+
+def _experiment(name: str) -> dict[str, Any]:
+    """What a selector's experiment was swept by: its parameters that have dots."""
+    return {key: value for key, value in parameters_of(name).items() if "." in key}
 
 
 def _extent(cohorts: Iterable[tuple[int, int]]) -> str:
@@ -187,11 +242,6 @@ def _saturated(rows: Iterable[Row]) -> list[str]:
         f"b was reached with the first pick in most rounds of {listed(full)}, so the loss term hardly chooses: "
         "try a larger b."
     ]
-
-
-def _number(value: float | None) -> float:
-    """The value, or nan for None: a cohort without replies has no local loss."""
-    return math.nan if value is None else float(value)
 
 
 def _where_known(estimate: Callable[..., tuple[float, float]], *series: list[float]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +13,22 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from equifl.flower.forms import Form, Layout, common_form
 from equifl.flower.replies import (
     MisfitError,
     SetAsideError,
     TrainNews,
     decoded,
+    first_of_each,
+    form_of_evaluation,
     metrics_of,
     read_answer,
     read_evaluation,
     read_training,
+    sorted_out,
 )
 from equifl.flower.roster import Roster
-from equifl.flower.wrapped import nodes_of
+from equifl.flower.wrapped import Reads, nodes_of
 from equifl.outliers import outlier_bound
 from equifl.signals import Floats, Ints, Signals
 from equifl.sketch import CountSketch
@@ -46,11 +50,21 @@ class Clients:
     """A roster, and a store that grows with it. `guard`: clip implausible outliers (`equifl.outliers`)."""
 
     def __init__(
-        self, roster: Roster, keys: Keys, needs: frozenset[str], sketch: CountSketch, *, guard: bool = True
+        self,
+        roster: Roster,
+        keys: Keys,
+        needs: frozenset[str],
+        sketch: CountSketch,
+        *,
+        reads: Reads,
+        guard: bool = True,
     ) -> None:
         self._roster, self._keys, self._needs, self._sketch, self._guard = roster, keys, needs, sketch, guard
+        self._reads = reads
         self._store: SignalStore | None = None
         self._fits = False  # whether any reply was usable so far
+        self._agreed: dict[str, Form] = {}  # forms on which two nodes or more agreed, by what they replied to
+        self.aside: set[int] = set()  # nodes of which a reply was set aside, until somebody clears it
 
     def __len__(self) -> int:
         return len(self._roster)
@@ -83,40 +97,52 @@ class Clients:
         available[here] = True
         return self._store.signals(np.iinfo(np.int64).max if round is None else round, available=available)
 
+    def first_of_each(self, replies: Iterable[Message], sent: Collection[Message]) -> list[Message]:
+        """The first reply of each node to these messages; late and repeated ones are ignored, with a warning.
+
+        In the order in which the nodes were first seen: results must not depend on arrival times.
+        """
+        first, ignored = first_of_each(replies, sent)
+        for node in ignored:
+            log.warning("equifl: a reply of node %d came late or twice: ignored", node)
+        self.aside |= {message.metadata.dst_node_id for message in sent} & set(ignored) - first.keys()
+        return [first[node] for node in self._roster.in_order(first)]
+
     def read_training(
-        self, round: int, replies: Iterable[Message], sent: ArrayRecord, *, signals: bool
+        self, round: int, replies: Iterable[Message], sent: ArrayRecord, asked: Mapping[int, Layout], *, signals: bool
     ) -> dict[int, TrainNews]:
         """The contents of the usable replies, by node; the others are set aside, with a warning each.
 
         Without `signals` the replies are only checked, since the selector's signals then come from probes. If no reply
-        was ever usable, and the reason is how the client is written, it raises ValueError.
+        was ever usable, and the reason is how the client is written, which several nodes show, it raises ValueError.
         """
-        news: dict[int, TrainNews] = {}
-        misfits: list[MisfitError] = []
         wanted = self._needs if signals else frozenset[str]()
         model = {key: decoded(array) for key, array in sent.items()}
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            metrics = metrics_of(reply)
-            self.recognise(node, metrics)
-            try:
-                news[node] = read_training(
-                    reply,
-                    metrics,
-                    model,
-                    loss=self._keys.loss,
-                    size=self._keys.size,
-                    needs=wanted,
-                    sketch=self._sketch,
-                )
-            except SetAsideError as error:
-                log.warning("equifl: round %d: %s is set aside: %s", round + 1, self._roster.named(node), error)
-                misfits += [error] if isinstance(error, MisfitError) else []
+
+        def read(reply: Message) -> TrainNews:
+            self._recognise(reply)
+            return read_training(
+                reply,
+                model,
+                asked[reply.metadata.src_node_id],
+                loss=self._keys.loss,
+                size=self._keys.size,
+                needs=wanted,
+                reads=self._reads,
+                sketch=self._sketch,
+            )
+
+        news, aside = sorted_out(replies, read)
+        alike = self._alike("train", {node: one.form for node, one in news.items() if one.form is not None}, aside)
+        news = {node: news[node] for node in alike}
+        self.set_aside(f"round {round + 1}: a reply of", aside)
         self._fits = self._fits or bool(news)
-        if misfits and not self._fits:
+        reasons = {str(error) for error in aside.values()}
+        if not self._fits and len(aside) > 1 == len(reasons) and isinstance(next(iter(aside.values())), MisfitError):
             raise ValueError(
-                f"equifl: no reply can be used: {misfits[0]}. The selector needs {' and '.join(sorted(wanted))}; let "
-                "the client send it, name its metric (loss='...'), or give a selector of your own `needs`"
+                f"equifl: no reply can be used: {reasons.pop()}. The selector needs "
+                f"{' and '.join(sorted(wanted)) or 'nothing'}; let the client send what it and the strategy need, "
+                "name its metric (loss='...'), or give a selector of your own `needs`"
             )
         return news
 
@@ -131,52 +157,49 @@ class Clients:
 
     def read_answers(self, replies: Iterable[Message], *, fresh: bool) -> int:
         """Store the answers to a probe, unless `fresh` only those of unknown clients; returns their bytes."""
-        news, total = {}, 0
-        for reply in self._by_identity(replies):
-            node = reply.metadata.src_node_id
-            if reply.has_error():
-                log.warning("equifl: %s did not answer the probe: %s", self._roster.named(node), reply.error.reason)
-                continue
-            for record in reply.content.config_records.values():
-                self.recognise(node, record)
-            try:
-                answer = read_answer(reply, self._sketch if fresh and "updates" in self._needs else None)
-            except SetAsideError as error:
-                log.warning("equifl: the answer of %s is set aside: %s", self._roster.named(node), error)
-                continue
-            total += answer.bytes
-            news[node] = answer
+        answers = {reply.metadata.src_node_id: reply for reply in replies}
+        identities, unreadable = sorted_out(answers.values(), self._identity)
+        # Recognised in the order of the identities they report, which does not depend on node ids; 2 before 10.
+        order = sorted(self._roster.in_order(identities), key=lambda node: (len(identities[node]), identities[node]))
+        sketch = self._sketch if fresh and "updates" in self._needs else None
+
+        def read(reply: Message) -> TrainNews:
+            self._recognise(reply)
+            return read_answer(reply, sketch)
+
+        news, aside = sorted_out((answers[node] for node in order), read)
+        self.set_aside("the answer to a probe of", unreadable | aside)
+        total = sum(answer.bytes for answer in news.values())
         if not fresh:
             news = {node: news[node] for node, done in zip(news, self._done(list(news)), strict=True) if not done}
         self._remember(news)
         return total
 
+    def usable_evaluations(self, round: int, replies: Iterable[Message]) -> list[Message]:
+        """The replies that the strategy can average; the others are set aside, with a warning each."""
+        evaluated = {reply.metadata.src_node_id: reply for reply in replies}
+
+        def read(reply: Message) -> Form:
+            self._recognise(reply)
+            return form_of_evaluation(reply, self._reads.weight)
+
+        forms, aside = sorted_out(evaluated.values(), read)
+        usable = self._alike("evaluate", forms, aside)
+        self.set_aside(f"round {round + 1}: an evaluation of", aside)
+        return [evaluated[node] for node in usable]
+
     def read_evaluations(self, round: int, replies: Iterable[Message]) -> dict[int, tuple[float, float]]:
         """Accuracy and number of examples of each client that reported them; one warning a reason for the others."""
-        found: dict[int, tuple[float, float]] = {}
-        aside: Counter[str] = Counter()
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            metrics = metrics_of(reply)
-            self.recognise(node, metrics)
-            try:
-                found[int(self.of([node])[0])] = read_evaluation(metrics, self._keys.accuracy, self._keys.size)
-            except SetAsideError as error:
-                aside[str(error)] += 1
-        for reason, count in aside.items():
+        found, aside = sorted_out(replies, lambda reply: read_evaluation(reply, self._keys.accuracy, self._keys.size))
+        for reason, count in Counter(map(str, aside.values())).items():
             log.warning("equifl: round %d: %d evaluations do not count for fairness: %s", round + 1, count, reason)
-        return found
+        return dict(zip(self.of(found).tolist(), found.values(), strict=True))
 
-    def recognise(self, node: int, record: Mapping[str, Any]) -> None:
-        """Read the identity of a node from a reply."""
-        free = self._roster.recognise(node, record)
-        if free is not None and self._store is not None:
-            self._store.forget([free])
-
-    def in_order(self, replies: Iterable[Message]) -> list[Message]:
-        """Replies in the order in which their nodes were first seen: results must not depend on arrival times."""
-        by_node = {reply.metadata.src_node_id: reply for reply in replies}
-        return [by_node[node] for node in self._roster.in_order(by_node)]
+    def set_aside(self, what: str, aside: Mapping[int, SetAsideError]) -> None:
+        """Name the nodes whose replies are not usable, and why."""
+        for node, error in aside.items():
+            log.warning("equifl: %s %s is set aside: %s", what, self._roster.named(node), error)
+        self.aside |= aside.keys()
 
     def taken(self) -> Ints:
         """The ids that belong to a client."""
@@ -202,6 +225,37 @@ class Clients:
             self._store.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
             self._fits = bool((self._store.signals(np.iinfo(np.int64).max).times_selected > 0).any())
 
+    def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
+        """The nodes whose replies a strategy can average; it sets the others aside."""
+        if not self._reads.averages:
+            return list(forms)
+        if kind in self._reads.own:  # which may average lists of different lengths
+            forms = {
+                node: form._replace(metrics=tuple((name, None) for name, _ in form.metrics))
+                for node, form in forms.items()
+            }
+        common = common_form(forms.values(), self._agreed.get(kind))
+        alike = [node for node, form in forms.items() if form == common]
+        if common is not None and len(alike) > 1:
+            self._agreed[kind] = common
+        for node, form in forms.items():
+            if form != common:
+                why = form.unlike(common or self._agreed.get(kind))
+                aside[node] = SetAsideError(f"it cannot be averaged with the others: {why}")
+        return alike
+
+    def _identity(self, reply: Message) -> str:
+        """The identity that an answer to a probe reports; empty if none."""
+        values = map(self._roster.value, reply.content.config_records.values())
+        return next(filter(None, values), "")
+
+    def _recognise(self, reply: Message) -> None:
+        """Read the identity of a node from a reply's metrics or configuration."""
+        for record in (metrics_of(reply), *reply.content.config_records.values()):
+            free = self._roster.recognise(reply.metadata.src_node_id, record)
+            if free is not None and self._store is not None:
+                self._store.forget([free])
+
     def _make_room(self) -> None:
         if self._store is None and len(self._roster):
             self._store = SignalStore(len(self._roster), guard=self._guard, sketch=self._sketch)
@@ -212,7 +266,8 @@ class Clients:
         """For each node, whether its client's loss is known or not needed."""
         if "losses" not in self._needs or not nodes:
             return [True] * len(nodes)
-        return self.signals(None, []).knows_loss[self.of(nodes)].tolist()
+        who = self.of(nodes)  # first: it makes room for them
+        return self.signals(None, []).knows_loss[who].tolist()
 
     def _remember(self, news: Mapping[int, TrainNews]) -> None:
         for name, field in (("losses", "loss"), ("updates", "update"), ("sizes", "size")):
@@ -233,16 +288,6 @@ class Clients:
             lengths[who] = length
         factor = np.minimum(1.0, outlier_bound(lengths) / np.maximum(length, 1e-300))
         return (updates * factor[:, None]).astype(np.float32)
-
-    def _by_identity(self, replies: Iterable[Message]) -> list[Message]:
-        """Answers in the order of the identities they report, which does not depend on node ids."""
-
-        def identity(reply: Message) -> tuple[int, str]:
-            records = [] if reply.has_error() else reply.content.config_records.values()
-            value = next(filter(None, map(self._roster.value, records)), "")
-            return len(value), value  # so that 2 comes before 10
-
-        return sorted(self.in_order(replies), key=identity)
 
 
 def _lengths(updates: Floats) -> Floats:

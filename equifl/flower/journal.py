@@ -16,7 +16,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from equifl import __version__
-from equifl.experiment.run_folder import FolderBusyError, RunFolder
+from equifl.experiment.checkpoint import rounds_in
+from equifl.experiment.run_folder import ROUNDS, FolderBusyError, RunFolder
 from equifl.flower.replies import decoded
 
 log = logging.getLogger("flwr")
@@ -36,24 +37,46 @@ class Journal:
         self._path, self._config = path, config
         self._folder: RunFolder | None = None
         self.state: State | None = None
+        self._writes = False
         self.cohorts: list[list[int]] = []  # who was selected, round by round
         if path is None:
             return
         if resume:
             self._wait(path, patience)
-        folder = self._open(path)
+        try:
+            self._load(self._open(path), resume)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, folder: RunFolder, resume: bool) -> None:
+        """Read the checkpoint and the rows before it; nothing is changed.
+
+        One row after it was written by a process that died in between: that round is repeated.
+        """
         self.state = folder.load_checkpoint()
         if self.state is not None and not resume:
-            self.close()
-            raise ValueError(f"{path}: holds a run; resume=True continues it, or choose another folder")
-        # A row without its checkpoint was written by a process that died in between: the round is repeated.
-        folder.keep_before(int(self.state["rounds_played"]) if self.state is not None else 0)
-        self.cohorts = [row["cohort"] for row in folder.rows()]
+            raise ValueError(f"{folder.path}: holds a run; resume=True continues it, or choose another folder")
+        rows, damage = folder.readable()
+        played = 0
+        if self.state is not None:
+            try:
+                played = rounds_in(self.state, None)
+                _check(self.state)
+            except ValueError as error:
+                raise folder.unusable(error) from None
+        if not played <= len(rows) <= played + 1:
+            found = f"{folder.path / ROUNDS}: {len(rows)} records where the checkpoint has {played}"
+            raise damage or ValueError(f"{found}; put both files back as they were, or start in another folder")
+        self.cohorts = [row["cohort"] for row in rows[:played]]
 
     def write(self, row: Mapping[str, Any], state: State) -> None:
         """Record a finished round."""
         if self._path is not None:
             folder = self._open(self._path)
+            if not self._writes:
+                folder.keep_first(len(self.cohorts))
+                self._writes = True
             folder.append([row])
             folder.save_checkpoint(state)
         self.cohorts.append(row["cohort"])
@@ -91,6 +114,19 @@ def model_to_state(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
 def model_of_state(state: State) -> ArrayRecord:
     """The global model that a checkpoint holds."""
     return ArrayRecord({str(name): Array(state[f"model.{i}"]) for i, name in enumerate(state["model"])})
+
+
+def _check(state: State) -> None:
+    """Raise ValueError unless a checkpoint has what `FairSelection` reads of it; the store checks its own part."""
+    for name, kind in {"identities": "U", "nodes": "u", "clients_of_nodes": "i", "model": "U"}.items():
+        if name not in state or state[name].ndim != 1 or state[name].dtype.kind != kind:
+            raise ValueError(f"checkpoint: `{name}` is missing, or no list of {'text' if kind == 'U' else 'integers'}")
+    missing = [name for i in range(len(state["model"])) if (name := f"model.{i}") not in state]
+    if missing:
+        raise ValueError(f"checkpoint: has no `{missing[0]}`")
+    clients, known = state["clients_of_nodes"], len(state["identities"])
+    if len(clients) != len(state["nodes"]) or ((clients < 0) | (clients >= known)).any():
+        raise ValueError(f"checkpoint: `clients_of_nodes` is not one of {known} clients for each node")
 
 
 def options_of(selector: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from equifl.sketch import CountSketch
@@ -61,10 +60,7 @@ def probe(app: ClientApp) -> Callable[[Answer], Answer]:
     return register
 
 
-def ask(
-    grid: Grid, node_ids: Iterable[int], arrays: ArrayRecord, question: Question, *, deadline: float
-) -> list[Message]:
-    """The answers received before the deadline; a node without `probe` answers with an error."""
+def questions(node_ids: Iterable[int], arrays: ArrayRecord, question: Question) -> list[Message]:
+    """The messages to these nodes; a node without `probe` answers with an error."""
     content = RecordDict({"arrays": arrays, "question": question.record()})
-    questions = [Message(content, node_id, f"query.{ACTION}") for node_id in node_ids]
-    return list(grid.send_and_receive(questions, timeout=deadline)) if questions else []
+    return [Message(content, node_id, f"query.{ACTION}") for node_id in node_ids]

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import Any
+from reprlib import repr as short
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 from numpy.typing import NDArray
 
+from equifl.flower.forms import Arrays, Form, Layout, form_of
+from equifl.flower.wrapped import Reads
 from equifl.sketch import CountSketch
 
-log = logging.getLogger("flwr")
-
 _LONGEST = 1e25  # squares of differences must stay far below the float32 maximum
+_MOST = 2.0**53  # examples; a float64 cannot count further
+
+Read = TypeVar("Read")
 
 
 class SetAsideError(ValueError):
-    """A reply is not usable; the message says why."""
+    """A reply is not usable; the message says why, in one line that may be logged whatever the client sent."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("".join(c if c.isprintable() else " " for c in why[:300]) + ("..." if why[300:] else ""))
 
 
 class MisfitError(SetAsideError):
@@ -36,6 +42,47 @@ class TrainNews:
     update: NDArray[np.float32] | None
     size: float | None
     bytes: int
+    form: Form | None = None
+    same_types: bool = True  # whether its arrays have the types of those sent
+
+
+def sorted_out(
+    replies: Iterable[Message], read: Callable[[Message], Read]
+) -> tuple[dict[int, Read], dict[int, SetAsideError]]:
+    """What `read` makes of each reply, by node, and why the other replies are not usable.
+
+    Here alone a reply becomes a value of ours: whatever a client sends and whatever `read` raises, only that reply is
+    lost.
+    """
+    found: dict[int, Read] = {}
+    aside: dict[int, SetAsideError] = {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        try:
+            if reply.has_error():
+                raise SetAsideError(f"it reports an error: {reply.error.reason}")
+            found[node] = read(reply)
+        except SetAsideError as error:
+            aside[node] = error
+        except Exception as error:  # bytes that anybody may send: NumPy and Flower raise whatever they like
+            aside[node] = SetAsideError(f"it cannot be read: {type(error).__name__}: {error}")
+    return found, aside
+
+
+def first_of_each(replies: Iterable[Message], sent: Collection[Message]) -> tuple[dict[int, Message], list[int]]:
+    """The first reply of each node to these messages, and the nodes of the others: late, repeated or to another."""
+    asked = {message.metadata.dst_node_id for message in sent}
+    ids = {message.metadata.message_id for message in sent} - {""}
+    first: dict[int, Message] = {}
+    ignored: list[int] = []
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        to_these = not ids or reply.metadata.reply_to_message_id in ids
+        if to_these and node in asked and node not in first:
+            first[node] = reply
+        else:
+            ignored.append(node)
+    return first, ignored
 
 
 def metrics_of(reply: Message) -> Mapping[str, Any]:
@@ -45,26 +92,60 @@ def metrics_of(reply: Message) -> Mapping[str, Any]:
 
 def read_training(
     reply: Message,
-    metrics: Mapping[str, Any],
     sent: Mapping[str, NDArray[Any]],
+    layout: Layout,
     *,
     loss: str,
     size: str,
     needs: frozenset[str],
+    reads: Reads,
     sketch: CountSketch,
 ) -> TrainNews:
-    """The contents of a training reply to the model `sent`, as far as the selector needs them."""
-    arrays = {key: decoded(array) for record in reply.content.array_records.values() for key, array in record.items()}
-    if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
-        raise SetAsideError("its weights are not finite")
+    """The contents of a training reply to the model `sent`, as far as the selector and the strategy need them."""
+    metrics = metrics_of(reply)
+    named = arrays_of(reply)
+    for record in named.values():
+        for key, array in record.items():
+            _check_array(key, array, sent.get(key))
+    arrays = {key: array for record in named.values() for key, array in record.items()}
+    _check_metrics(metrics, reads.weight, reads.loss)
     local_loss = _number(metrics, loss) if "losses" in needs or isinstance(metrics.get(loss), int | float) else None
     if local_loss is not None and local_loss < 0 and "losses" in needs:
         raise MisfitError(f"{loss} is {local_loss:g}, and a loss must be 0 or more")
     update = _update(sent, arrays, sketch) if "updates" in needs else None
-    examples = _number(metrics, size) if isinstance(metrics.get(size), int | float) else None
-    if examples is not None and examples <= 0:
-        raise SetAsideError(f"{size} is {examples:g}")
-    return TrainNews(local_loss, update, examples, sum(array.nbytes for array in arrays.values()))
+    examples = _count(metrics, size) if isinstance(metrics.get(size), int | float) else None
+    form = form_of(reply.content, named, layout)
+    same_types = all(array.dtype == sent[key].dtype for key, array in arrays.items() if key in sent)
+    return TrainNews(local_loss, update, examples, sum(array.nbytes for array in arrays.values()), form, same_types)
+
+
+def arrays_of(message: Message) -> Arrays:
+    """All arrays of a message, by record and name."""
+    records = message.content.array_records
+    return {name: {key: decoded(array) for key, array in record.items()} for name, record in records.items()}
+
+
+def _check_array(key: str, array: NDArray[Any], sent: NDArray[Any] | None) -> None:
+    """Refuse what cannot be averaged: an average must stay finite, in the type of the array sent as well."""
+    kind = array.dtype.kind
+    plain = kind in "biuf" and array.dtype.itemsize <= 8  # longer floats differ between machines
+    if not plain and (sent is None or array.dtype != sent.dtype):
+        raise SetAsideError(f"its array {key} is of type {array.dtype}, not of numbers")
+    if kind == "f":
+        types = [array.dtype] if sent is None or sent.dtype.kind != "f" else [array.dtype, sent.dtype]
+        most = min(np.finfo(dtype).max for dtype in types) / 2
+        if not (array.min(initial=0) >= -most and array.max(initial=0) <= most):  # nan is neither
+            raise SetAsideError("its weights are not finite, or nearly so")
+
+
+def _check_metrics(metrics: Mapping[str, Any], weight: str | None, loss: str | None = None) -> None:
+    """Refuse what the wrapped strategy cannot average: its weight, its loss, integers beyond the floats."""
+    for value in metrics.values():
+        np.asarray(value, np.float64)
+    if weight is not None:
+        _count(metrics, weight)
+    if loss is not None and _number(metrics, loss) < 0:
+        raise SetAsideError(f"{loss} is below 0")
 
 
 def _update(
@@ -90,23 +171,27 @@ def _update(
     return update
 
 
-def read_evaluation(metrics: Mapping[str, Any], key: str, size: str) -> tuple[float, float]:
+def form_of_evaluation(reply: Message, weight: str | None) -> Form:
+    """The form of an evaluation that the wrapped strategy can average."""
+    _check_metrics(metrics_of(reply), weight)
+    return form_of(reply.content, {}, None)
+
+
+def read_evaluation(reply: Message, key: str, size: str) -> tuple[float, float]:
     """The accuracy, from 0 to 1, in the metrics of an evaluation, and the number of examples (default 1)."""
+    metrics = metrics_of(reply)
     accuracy = _number(metrics, key)
     if not 0 <= accuracy <= 1:
         raise SetAsideError(f"{key} is not from 0 to 1")
-    examples = _number(metrics, size) if size in metrics else 1.0
-    if examples <= 0:
-        raise SetAsideError(f"{size} is not above 0")
-    return accuracy, examples
+    return accuracy, _count(metrics, size) if size in metrics else 1.0
 
 
 def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
     """The contents of an answer to a probe, with the gradient if its sketch was requested."""
     metrics = metrics_of(reply)
-    loss, size = _number(metrics, "loss"), _number(metrics, "num-examples")
-    if loss < 0 or size <= 0:
-        raise SetAsideError(f"loss is {loss:g}, num-examples is {size:g}")
+    loss, size = _number(metrics, "loss"), _count(metrics, "num-examples")
+    if loss < 0:
+        raise SetAsideError(f"loss is {loss:g}")
     update = None
     if sketch is not None:
         update = np.asarray(metrics.get("sketch", []), np.float32)
@@ -116,14 +201,17 @@ def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
 
 
 def decoded(array: Array) -> NDArray[Any]:
-    """`array.numpy()`, read-only, with the parsed headers cached."""
+    """`array.numpy()`, read-only, with the parsed headers cached; stricter about what the bytes must be."""
     data = array.data
     if array.stype != "numpy.ndarray" or data[:8] != b"\x93NUMPY\x01\x00":
-        return array.numpy()
+        raise SetAsideError(f"an array of serialisation type {short(array.stype)} is not as NumPy writes it")
     start = 10 + int.from_bytes(data[8:10], "little")
     shape, by_columns, dtype = _layout(data[:start])
-    flat = np.frombuffer(data, dtype, offset=start)
-    return flat.reshape(shape, order="F" if by_columns else "C")
+    flat = np.frombuffer(data, dtype, offset=start) if len(data) > start else np.empty(0, dtype)
+    whole = flat.reshape(shape, order="F" if by_columns else "C")
+    if whole.shape != shape or whole.dtype != dtype:  # a length of -1, an array of arrays
+        raise SetAsideError(f"an array has the impossible shape {shape} or type {dtype}")
+    return whole
 
 
 @lru_cache(maxsize=1024)
@@ -138,8 +226,15 @@ def _number(metrics: Mapping[str, Any], key: str) -> float:
         raise MissingMetricError(key, metrics)
     value = metrics[key]
     if not isinstance(value, int | float) or not np.isfinite(value):
-        raise SetAsideError(f"{key} is {value}")
+        raise SetAsideError(f"{key} is {short(value)}")
     return float(value)
+
+
+def _count(metrics: Mapping[str, Any], key: str) -> float:
+    value = _number(metrics, key)
+    if not 0 < value <= _MOST:
+        raise SetAsideError(f"{key} is {value:g}")
+    return value
 
 
 class MissingMetricError(MisfitError):
@@ -150,19 +245,11 @@ class MissingMetricError(MisfitError):
         super().__init__(f"no metric `{key}` (there: {there})")
 
 
-def first_of_each(replies: Iterable[Message], asked: Iterable[int] | None) -> Iterator[Message]:
-    """The first reply of each node asked; late and repeated ones are dropped with a warning."""
-    left = None if asked is None else set(asked)
-    seen: set[int] = set()
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if node in seen or (left is not None and node not in left):
-            log.warning("equifl: a reply of node %d came late or twice: ignored", node)
-            continue
-        seen.add(node)
-        yield reply
-
-
 def bytes_of(arrays: ArrayRecord) -> int:
     """The size of a model in bytes."""
     return sum(decoded(array).nbytes for array in arrays.values())
+
+
+def is_finite(arrays: ArrayRecord) -> bool:
+    """Whether all numbers of a model are."""
+    return all(np.isfinite(array).all() for array in map(decoded, arrays.values()) if array.dtype.kind in "fc")

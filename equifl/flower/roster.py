@@ -14,6 +14,8 @@ from equifl.signals import Ints
 
 log = logging.getLogger("flwr")
 
+_LONGEST = 128  # characters of an identity: all are stored at the length of the longest
+
 
 class Roster:
     """Clients 0, 1, ... by an identity that survives restarts, and the nodes they currently run on.
@@ -107,11 +109,12 @@ class Roster:
         return temporary
 
     def value(self, record: Mapping[str, Any]) -> str | None:
-        """The identity in a record, as text; whole numbers are written without a fraction."""
+        """The identity in a record, as text; whole numbers are written without a fraction. None for one too long."""
         value = record.get(self.metric) if self.metric else None
         if isinstance(value, float):
-            return (str(int(value)) if value.is_integer() else repr(value)) if np.isfinite(value) else None
-        return str(value) if isinstance(value, int | str | bytes) and value != "" else None
+            value = (int(value) if value.is_integer() else repr(value)) if np.isfinite(value) else None
+        text = str(value) if isinstance(value, int | str | bytes) else ""
+        return text if 0 < len(text) <= _LONGEST and text.isprintable() else None
 
     def knows(self, node_id: int) -> bool:
         """Whether the node has an identity that survives a restart."""

@@ -24,11 +24,12 @@ from equifl.experiment.config import SELECTORS
 from equifl.experiment.run_folder import CHECKPOINT
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.evenness import evenness
+from equifl.flower.forms import Layout, layout_of
 from equifl.flower.journal import Journal, model_of_state, model_to_state, options_of
-from equifl.flower.probe import Question, ask
-from equifl.flower.replies import bytes_of, first_of_each
+from equifl.flower.probe import Question, questions
+from equifl.flower.replies import arrays_of, bytes_of, is_finite
 from equifl.flower.roster import Roster
-from equifl.flower.wrapped import PartOfGrid, TooFewNodes, chain, least_nodes, require_open
+from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, chain, least_nodes, require_open
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
 from equifl.selectors.explanation import select_and_explain
@@ -106,18 +107,25 @@ class FairSelection(Strategy):
         self.identity = identity
         self.rounds_played = 0
         self.arrays: ArrayRecord | None = None
-        self.clients = Clients(Roster(identity), self.keys, needs(selector), self.sketch, guard=guard)
+        self.clients = Clients(
+            Roster(identity), self.keys, needs(selector), self.sketch, reads=Reads.of(strategy), guard=guard
+        )
         names = {kind: name for name, kind in SELECTORS.items()}
         self._name = names.get(type(selector), type(selector).__name__.lower())
-        self._asked: list[int] = []  # nodes, in this round
+        self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
+        self._sent: list[Message] = []  # the messages whose replies come next
         self._row: dict[str, Any] = {}
         self._probed: set[int] = set()
         self._settled = False
         self._enough = self.wait_for
         self._journal = Journal(folder, self._config(guard), resume=resume, patience=patience)
         if self._journal.state is not None:
-            self.clients.load(self._journal.state)
-            self.arrays = model_of_state(self._journal.state)
+            try:
+                self.clients.load(self._journal.state)
+                self.arrays = model_of_state(self._journal.state)
+            except ValueError as error:
+                self._journal.close()
+                raise ValueError(f"{folder}: its checkpoint cannot be used ({error}); start in another one") from None
             self.rounds_played = int(self._journal.state["rounds_played"])
             self._journal.state = None
 
@@ -155,6 +163,7 @@ class FairSelection(Strategy):
         self.arrays = arrays
         self._row = {"round": self.rounds_played, "selector": self._name, "seed": self.seed, "cohort": []}
         self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}
+        self.clients.aside.clear()
         online = self._online(grid)
         if self.probe != "never" and online:
             self._ask(grid, online, arrays)
@@ -167,7 +176,10 @@ class FairSelection(Strategy):
         )
         place = {node: i for i, node in enumerate(chosen)}  # strategies shuffle; keep the order of selection
         messages.sort(key=lambda message: place.get(message.metadata.dst_node_id, len(place)))
-        self._asked = [message.metadata.dst_node_id for message in messages]
+        contents = {id(message.content): message for message in messages}  # mostly one for all
+        layouts = {content: layout_of(arrays_of(message)) for content, message in contents.items()}
+        self._asked = {message.metadata.dst_node_id: layouts[id(message.content)] for message in messages}
+        self._sent = messages
         self._row["bytes_down"] += len(self._asked) * bytes_of(arrays)
         return messages
 
@@ -175,24 +187,29 @@ class FairSelection(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Read the replies, and let the strategy aggregate the usable ones."""
-        place = {node: i for i, node in enumerate(self._asked)}
-        first = list(first_of_each(replies, self._asked))
-        first.sort(key=lambda reply: place[reply.metadata.src_node_id])  # sums must not depend on arrival times
-        failed = [reply for reply in first if reply.has_error()]
-        replied = {reply.metadata.src_node_id: reply for reply in first if not reply.has_error()}
+        first = {reply.metadata.src_node_id: reply for reply in self.clients.first_of_each(replies, self._sent)}
+        replied = {node: first[node] for node in self._asked if node in first}  # in the order of selection
+        self._sent = []
         arrays = metrics = None
         if self._asked:
             assert self.arrays is not None, "configure_train comes first"
             signals = self.probe != "everyone"
-            news = self.clients.read_training(self.rounds_played, replied.values(), self.arrays, signals=signals)
+            news = self.clients.read_training(
+                self.rounds_played, replied.values(), self.arrays, self._asked, signals=signals
+            )
             if news:
-                usable = [replied[node] for node in news]
+                # FedAvg gives the model the types of its first reply: one reply in float16 must not do so.
+                usable = [replied[node] for node in sorted(news, key=lambda node: not news[node].same_types)]
+                failed = [reply for reply in replied.values() if reply.has_error()]
                 arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
+            if arrays is not None and not is_finite(arrays):
+                log.warning("equifl: round %d: the average is not finite; the model is unchanged", self._number)
+                arrays = None
             # Last: if the strategy fails, the round does not count.
             self.clients.remember_training(self.rounds_played, self._asked, news, signals=signals)
             losses = [one.loss for one in news.values() if one.loss is not None]
             self._row["cohort"] = self.clients.of(self._asked).tolist()
-            self._row["local_loss"] = float(np.mean(losses)) if losses else None
+            self._row["local_loss"] = sum(loss / len(losses) for loss in losses) if losses else None  # never inf
             self._row["bytes_up"] += sum(one.bytes for one in news.values())
             if not news:
                 asked = len(self._asked)
@@ -208,18 +225,23 @@ class FairSelection(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The strategy's messages to all online nodes, or to as many of them as it samples."""
-        return self._write(
+        self._sent = self._write(
             "evaluate",
             grid,
             lambda: self.clients.meet(grid),
             lambda part: self.strategy.configure_evaluate(self._number, arrays, config, part),
         )
+        return self._sent
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The strategy's metrics, and fairness over the clients that evaluated; ends the round."""
-        first = self.clients.in_order(first_of_each(replies, None))
-        metrics = self.strategy.aggregate_evaluate(self._number, first) if first else None
-        found = self.clients.read_evaluations(self.rounds_played, [reply for reply in first if not reply.has_error()])
+        first = self.clients.first_of_each(replies, self._sent)
+        self._sent = []
+        usable = self.clients.usable_evaluations(self.rounds_played, first)
+        failed = [reply for reply in first if reply.has_error()]
+        metrics = self.strategy.aggregate_evaluate(self._number, [*usable, *failed]) if usable else None
+        found = self.clients.read_evaluations(self.rounds_played, usable)
+        self._row["set_aside"] = sorted(self.clients.of(self.clients.aside).tolist())
         row, fairness = evenness(self.clients, found, [*self._journal.cohorts, self._row["cohort"]])
         self._row |= row
         self._journal.write(self._row, self._state(self.rounds_played + 1))
@@ -260,9 +282,9 @@ class FairSelection(Strategy):
         asked = online if everyone else sorted(set(self.clients.unknown(online)) - self._probed)
         self._probed |= set(asked)  # a node that cannot answer is asked once
         with_gradient = everyone and "updates" in needs(self.selector)
-        question = Question(self.identity, self.sketch if with_gradient else None)
-        answers = ask(grid, asked, arrays, question, deadline=self.patience)
-        up = self.clients.read_answers(first_of_each(answers, asked), fresh=everyone)
+        messages = questions(asked, arrays, Question(self.identity, self.sketch if with_gradient else None))
+        answers = grid.send_and_receive(messages, timeout=self.patience) if messages else []
+        up = self.clients.read_answers(self.clients.first_of_each(answers, messages), fresh=everyone)
         self._row["bytes_down"] += len(asked) * bytes_of(arrays)
         self._row["bytes_up"] += up
 

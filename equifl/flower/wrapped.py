@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 from equifl._numerics.checks import require
 
@@ -82,6 +83,32 @@ def require_open(strategy: Strategy, k: int) -> None:
             require(f"{name}.{field}", least, least <= k, f"at most k = {k}: it sees no more nodes than that")
         sampled = getattr(part, "num_sampled_clients", k)
         require(f"{name}.num_sampled_clients", sampled, sampled == k, f"k = {k}")
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a strategy reads of replies: whether it averages them, and the metrics that it weights them by."""
+
+    averages: bool
+    weight: str | None
+    loss: str | None
+    own: frozenset[str]  # "train", "evaluate": where a function of the user averages the metrics
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> Reads:
+        """As Flower's own strategies name it; nothing for one that is written anew."""
+        parts = list(chain(strategy))
+        weight, loss = (
+            next((getattr(part, name) for part in parts if hasattr(part, name)), None)
+            for name in ("weighted_by_key", "train_loss_key")
+        )
+        functions = [(k, getattr(part, f"{k}_metrics_aggr_fn", None)) for part in parts for k in ("train", "evaluate")]
+        own = {kind for kind, function in functions if function and not _is_flowers(function)}
+        return cls(any(isinstance(part, FedAvg) for part in parts), weight, loss, frozenset(own))
+
+
+def _is_flowers(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("flwr.")
 
 
 def least_nodes(strategy: Strategy, what: str) -> int:

@@ -113,12 +113,9 @@ def configuration(data: str, selectors: Iterable[str], seeds: Iterable[int], var
     if variant == "long":
         table["rounds"] *= 5
     if variant == "exact":
-        table["selectors"] = {name: _without_sample(options) for name, options in table["selectors"].items()}
+        for options in table["selectors"].values():
+            options.pop("sample", None)
     return Config.from_table(table)
-
-
-def _without_sample(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "sample"}
 
 
 _TABLES: Mapping[str, list[tuple[str, str, list[Figure]]]] = {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from equifl.experiment.table import display_name
-from equifl.report.numbers import Numbers, Ranked, Selector, Series
+from equifl.experiment.names import display_name
+from equifl.report.numbers import Numbers, Ranked, Series
 from equifl.report.styles import STYLES, band, counts, figure, line, style, trace
 
 MOST_CELLS = 200_000  # of all maps together: a quarter of a megabyte, and all that a screen has room for
@@ -18,6 +17,24 @@ MOST_POINTS = 3_000  # of all scatter plots together: a browser draws each of th
 
 Rows = list[list[Any]]
 
+# Of a selector's series: title, caption and axis.
+_OVER_ROUNDS = {
+    "accuracy": (
+        "Accuracy over rounds",
+        "How many of all test examples the shared model gets right; higher is better.",
+        "accuracy, %",
+    ),
+    "dissimilarity": (
+        "Dissimilarity over rounds",
+        "Mean difference between two clients' accuracies, in points; lower is fairer.",
+        "dissimilarity, points",
+    ),
+    "worst10": (
+        "Worst 10 % over rounds",
+        "Mean accuracy of the tenth of the clients that is served worst in that round; higher is fairer.",
+        "accuracy, %",
+    ),
+}
 _TERMS = {
     "G": "G: how well the cohort represents everyone",
     "H": "H: bonus for high losses",
@@ -39,53 +56,19 @@ class Drawing:
 
 def draw(numbers: Numbers) -> list[Drawing]:
     """All figures, in the order of the page; no terms where no selector has an objective."""
-    drawings = [_accuracy(numbers), _dissimilarity(numbers), _worst10(numbers), _plane(numbers), _clients(numbers)]
-    drawings += [_map(numbers), _counts(numbers), _scatter(numbers), *_terms(numbers), _bytes(numbers)]
-    return drawings
+    drawings = [_over_rounds(name, *words, numbers) for name, words in _OVER_ROUNDS.items()]
+    drawings += [_plane(numbers), _clients(numbers), _map(numbers), _counts(numbers), _scatter(numbers)]
+    return [*drawings, *_terms(numbers), _bytes(numbers)]
 
 
-def _accuracy(numbers: Numbers) -> Drawing:
-    return _over_rounds(
-        "accuracy",
-        "Accuracy over rounds",
-        "How many of all test examples the shared model gets right; higher is better.",
-        "accuracy, %",
-        numbers,
-        lambda selector: selector.accuracy,
-    )
-
-
-def _dissimilarity(numbers: Numbers) -> Drawing:
-    return _over_rounds(
-        "dissimilarity",
-        "Dissimilarity over rounds",
-        "Mean difference between two clients' accuracies, in points; lower is fairer.",
-        "dissimilarity, points",
-        numbers,
-        lambda selector: selector.dissimilarity,
-    )
-
-
-def _worst10(numbers: Numbers) -> Drawing:
-    return _over_rounds(
-        "worst10",
-        "Worst 10 % over rounds",
-        "Mean accuracy of the tenth of the clients that is served worst in that round; higher is fairer.",
-        "accuracy, %",
-        numbers,
-        lambda selector: selector.worst10,
-    )
-
-
-def _over_rounds(
-    name: str, title: str, caption: str, axis: str, numbers: Numbers, read: Callable[[Selector], Series]
-) -> Drawing:
+def _over_rounds(name: str, title: str, caption: str, axis: str, numbers: Numbers) -> Drawing:
+    """The line of each selector over rounds, of its `name`."""
     if numbers.seeds > 1:
         caption = f"{caption[:-1]}; lines are means over {numbers.seeds} seeds, bands their 95 % intervals."
     data: Rows = [["selector", "round", "mean", "half_width_95"]]
     bands, lines = [], []
     for position, (selector, found) in enumerate(numbers.selectors.items()):
-        series = read(found)
+        series: Series = getattr(found, name)
         if numbers.seeds > 1:
             bands.append(band(position, selector, series.rounds, series.mean, series.half_width, most=100))
         lines.append(line(position, selector, series.rounds, series.mean, "%{y:.1f}"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.experiment.table import Row
+from equifl.experiment.measures import Row
 from equifl.statistics import interval
 
 BySeed = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
@@ -111,11 +111,10 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     evaluated = max((row["round"] + 1 for row in rows if "accuracy" in row), default=0)
     if not evaluated:
         raise ValueError("records: no evaluated round yet")
-    records: dict[str, dict[int, list[Row]]] = {
-        name: {seed: [] for seed in config["seeds"]} for name in config["selectors"]
-    }
+    records: dict[str, dict[int, list[Row]]] = {name: {} for name in config["selectors"]}
     for row in rows:
-        records[row["selector"]][row["seed"]].append(row)
+        records[row["selector"]].setdefault(row["seed"], []).append(row)
+    records = {name: by_seed for name, by_seed in records.items() if any(map(_is_evaluated, by_seed.values()))}
     played = max(row["round"] for row in rows) + 1
     clients = config["clients"] or _clients_seen(rows)
     natural = config["data"].get("partition", {}).get("kind") == "natural"
@@ -131,12 +130,17 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     )
 
 
+def _is_evaluated(rows: Sequence[Row]) -> bool:
+    return any("accuracy" in row for row in rows)
+
+
 def _clients_seen(rows: Iterable[Row]) -> int:
     """The number of clients in a Flower federation, from its records."""
     return max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
 
 
 def _selector(by_seed: BySeed, clients: int, same: bool) -> Selector:
+    by_seed = {seed: rows for seed, rows in by_seed.items() if _is_evaluated(rows)}
     finals = {seed: [row for row in rows if "accuracy" in row][-1] for seed, rows in by_seed.items()}
     terms = dict.fromkeys(term for rows in by_seed.values() for row in rows for term in row.get("objective") or {})
     return Selector(

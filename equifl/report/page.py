@@ -21,8 +21,10 @@ with needed_by("equifl.report"):
 
 from equifl._numerics.checks import require
 from equifl.experiment.atomic_write import replacing
+from equifl.experiment.measures import MEASURES, Measure
+from equifl.experiment.names import display_name, listed
 from equifl.experiment.results import Results
-from equifl.experiment.table import MEASURES, Measure, Table, display_name, listed
+from equifl.experiment.table import Table
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers
 from equifl.report.styles import STYLES, style
@@ -48,7 +50,7 @@ def write_report(results: Results, output: Path | str | None = None) -> Path:
 
 def make_page(results: Results) -> str:
     """The page as text; the same records give the same text."""
-    config, made_with, table = results.config, results.made_with, results.table
+    config, made_with, table = results.config, results.made_with, results.table()
     numbers = make_numbers(config, results.whole_rounds)
     environment = Environment(  # loads the template beside this file
         loader=PackageLoader("equifl.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -60,11 +62,11 @@ def make_page(results: Results) -> str:
         numbers=numbers,
         lead=_lead(table),
         table=table,
-        measures=MEASURES,
+        measures=table.measures,
         distinct=STYLES,
         styles={name: style(i) for i, name in enumerate(config["selectors"])},
         drawings=[_for_page(drawing) for drawing in draw(numbers)],
-        toml=as_toml(config),
+        recipes={name: as_toml(part.config) for name, part in (results.parts or {"": results}).items()},
         made_with=made_with,
         plotly=Markup(get_plotlyjs()),  # trusted, and escaping would break it
     )

@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from equifl.experiment.table import display_name
+from equifl.experiment.names import display_name
 
 # Okabe and Ito's colours, distinct for the colour-blind, without black and yellow: invisible on dark and white.
 # Grey and a dark red stand for them.

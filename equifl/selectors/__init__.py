@@ -1,5 +1,7 @@
 """Client selectors, one method a file; the protocol and the shared rules, for writing your own."""
 
+from collections.abc import Mapping
+
 from equifl.selectors.base import HasObjective, Selector, cohort_size
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.greedy_selection import maximise
@@ -10,7 +12,18 @@ from equifl.selectors.uniform import Uniform
 from equifl.selectors.unionfl import UnionFL
 from equifl.selectors.unknown_clients import unknown_first
 
+# By the names they have in configurations.
+SELECTORS: Mapping[str, type] = {
+    "uniform": Uniform,
+    "power_of_choice": PowerOfChoice,
+    "divfl": DivFL,
+    "subtrunc": SubTrunc,
+    "unionfl": UnionFL,
+    "rota": Rota,
+}
+
 __all__ = [
+    "SELECTORS",
     "DivFL",
     "HasObjective",
     "PowerOfChoice",

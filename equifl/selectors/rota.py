@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from equifl._numerics.bounds import Bounds
 from equifl._numerics.checks import generator
 from equifl._numerics.distances import centred_products
 from equifl.selectors.base import Rng, cohort_size
@@ -36,6 +37,7 @@ class Rota:
 
     Unknown clients come first among those with equally many turns, in random order, unless they must wait: because
     they were selected and never replied, or because too many joined at once.
+    An update implausibly longer than the others is shortened (`equifl.outliers`), so that these stay balanced.
     A plan covers a random part of a large pool: 32 groups, at most 2,048 clients. A large cohort from such a pool is
     made of several plans, each of at most 128 places.
 
@@ -50,8 +52,10 @@ class Rota:
         """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
         return self.select_around(None, signals, k, rng=rng)
 
-    def select_around(self, mean: Floats | None, signals: Signals, k: int, *, rng: Rng, each: Each = map) -> Ints:
-        """As `select`, given the mean update of known clients (None = compute it); `each` may run plans elsewhere."""
+    def select_around(
+        self, around: tuple[Bounds, Floats] | None, signals: Signals, k: int, *, rng: Rng, each: Each = map
+    ) -> Ints:
+        """As `select`, given bounds of updates and their mean (None = find them); `each` may run plans elsewhere."""
         k, rng = cohort_size(signals, k), generator(rng)
         known = signals.knows_update
         warn_if_uninformed(signals, known)
@@ -76,7 +80,7 @@ class Rota:
         if not places:
             return sure
         plans = _plans(pool, places, sure[known[sure]], most=min(_GROUPS * k, _CLIENTS))
-        products = centred_products(signals, mean)
+        products = centred_products(signals, around)
 
         def pull(plan: _Plan) -> Floats:
             if not len(plan.selected):

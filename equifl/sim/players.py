@@ -24,6 +24,7 @@ from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
+from equifl.sim.engines.choose import ENGINES
 from equifl.sim.loop.federation import Federation
 
 CHECKPOINT_SECONDS = 20.0
@@ -77,13 +78,15 @@ class LocalPlayer:
         self._keeps, self._saved = False, time.monotonic()
 
     def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
-        """See `Player.begin`."""
-        if checkpoint is not None:
-            self._federation.load_state(checkpoint, cohorts_of(records))
-        self._keeps, self._saved = folder is not None, time.monotonic()
+        if folder is not None and checkpoint is not None:
+            try:
+                self._federation.load_state(checkpoint, cohorts_of(records))
+            except ValueError as error:
+                raise folder.unusable(error) from None
+        # On a GPU no round comes out the same twice, so the first has a checkpoint at once.
+        self._keeps, self._saved = folder is not None, time.monotonic() if self.device == "cpu" else -np.inf
 
     def play(self, *, more: bool) -> tuple[Records, State | None]:
-        """See `Player.play`."""
         records = self._federation.play()
         if not self._keeps or time.monotonic() - self._saved <= CHECKPOINT_SECONDS:
             return records, None
@@ -91,7 +94,6 @@ class LocalPlayer:
         return records, self._federation.state()
 
     def state(self) -> State:
-        """See `Player.state`."""
         return self._federation.state()
 
     def close(self) -> None:
@@ -118,8 +120,7 @@ def cohorts_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], li
 def made_with(device: str, engine: str) -> dict[str, Any]:
     """Versions, commit, engine and device, which are needed to reproduce the numbers."""
     versions = {"equifl": __version__, "numpy": np.__version__, "torch": str(torch.__version__)}
-    if engine == "compiled":
-        versions["numba"] = metadata.version("numba")
+    versions |= {package: metadata.version(package) for package in ENGINES[engine].packages}
     commit, dirty = revision(Path(__file__).parents[1])
     return {
         "versions": versions | {"python": platform.python_version()},

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from equifl._numerics.checks import known
 from equifl.experiment.callbacks import Callback
-from equifl.experiment.config import OLD_ENGINES, Config, selector_table
+from equifl.experiment.checkpoint import rounds_in
+from equifl.experiment.config import OLD_ENGINES, Config
+from equifl.experiment.records import as_json
 from equifl.experiment.results import Records, Results
-from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
+from equifl.experiment.run_folder import CONFIG, FORMAT, ROUNDS, DamageError, RunFolder
+from equifl.experiment.selector_tables import selector_table
+from equifl.experiment.sweep import points
 from equifl.selectors import Selector
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.download import Progress
+from equifl.sim.engines.choose import CHOICES
 from equifl.sim.loop.environment import data_options, resolved
 from equifl.sim.players import LocalPlayer, Player, State
 
@@ -35,6 +43,7 @@ def simulate(
     callbacks: Sequence[Callback] = (),
     downloads: Progress | None = None,
     player: MakePlayer = LocalPlayer,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
     **settings: Any,
 ) -> Results:
     """Run every selector with every seed, and return the results.
@@ -51,16 +60,25 @@ def simulate(
         callbacks: called at the start, after every round, and at the end.
         downloads: called with the progress of downloads.
         player: what makes the player: `LocalPlayer`, or for a cluster `functools.partial(Sweep, address=...)`.
+        sweep: values by dotted key, such as `{"train.lr": [0.01, 0.02], "selectors.subtrunc.lam": [0, 0.5]}`: all
+            combinations are run, and are rows of one table.
         settings: keys of the configuration file, over those of `config`. Short forms: selectors as objects, `seeds=5`
             for the seeds 0 to 4, `data="mnist"`, `model="mlp"` for `train={"model": "mlp"}`.
 
     >>> from equifl import Rota, Uniform
     >>> chosen = {"uniform": Uniform(), "rota": Rota()}
     >>> results = simulate(selectors=chosen, model="logistic", rounds=2, clients=10, seeds=1, evaluate_every=1)
-    >>> results.rounds_played, list(results.table.cells)
+    >>> results.rounds_played, list(results.table().cells)
     (2, ['uniform', 'rota'])
     """
     config = _configured(config, settings, dataset)
+    if sweep:
+        from equifl.sim.sweeps import simulate_points  # which calls us for each of them
+
+        options: dict[str, Any] = {"dataset": dataset, "device": device, "data_dir": data_dir, "player": player}
+        options |= {"callbacks": callbacks, "downloads": downloads}
+        return simulate_points(points(config.overridden, sweep), out=out, **options)
+    known("engine", [config.engine], CHOICES)
     path = None if out is None else Path(out)
     done = None if path is None else finished_results(path, config)
     if done is not None:
@@ -75,13 +93,11 @@ def simulate(
     )
     try:
         if path is None:
-            records: Records = []
-            played = _play(config, playing, None, records, callbacks)
+            played = _play(config, playing, None, callbacks)
             results = Results(config.as_dict(), playing.made_with, played)
         else:
             with RunFolder.open(path, config.as_dict(), playing.made_with) as folder:
-                checkpoint, records = last_state(folder, config)
-                played = _play(config, playing, folder, records, callbacks, checkpoint)
+                played = _play(config, playing, folder, callbacks, *last_state(folder, config))
                 results = Results(folder.config, folder.made_with, played, path)
     finally:
         playing.close()
@@ -125,25 +141,26 @@ def _play(
     config: Config,
     player: Player,
     folder: RunFolder | None,
-    records: Records,
     callbacks: Sequence[Callback],
     checkpoint: State | None = None,
+    played: int = 0,
+    recorded: Records | None = None,
 ) -> Records:
-    """Run the remaining rounds, and return all records.
+    """Run the rounds after the first `played`, and return all records; `recorded` are those that the folder keeps.
 
-    They are appended after every round; a checkpoint is written every few seconds. Records after the last checkpoint
-    are dropped when an experiment is resumed, and computed again to the same bytes. A finished one has no checkpoint.
+    They are appended after every round; a checkpoint is written every few seconds. A finished experiment has none.
     """
+    recorded = [] if recorded is None else recorded
     runs = len(config.selectors) * len(config.seeds)
-    played, every = len(records) // runs, list(records)
-    player.begin(folder, checkpoint, records)
+    every = recorded[: played * runs]
+    player.begin(folder, checkpoint, every)
     for callback in callbacks:
         callback.on_start(config, player)
-    more = not played or _notify(callbacks, played, records)
+    more = not played or _notify(callbacks, played, list(every))
     while played < config.rounds and (more or player.ahead):
         found, due = player.play(more=more)
         if folder is not None:
-            folder.append(found)
+            _write(folder, found, played * runs, recorded)
         every += found
         played += 1
         more = _notify(callbacks, played, found) and more
@@ -154,6 +171,22 @@ def _play(
     elif folder is not None:
         folder.finish()
     return every
+
+
+def _write(folder: RunFolder, found: Records, start: int, recorded: Records) -> None:
+    """Append the records of a round after the first `start`; those in the folder already must be the same."""
+    there = recorded[start : start + len(found)]
+    for line, (record, old) in enumerate(zip(found, there, strict=False), start + 1):
+        new = json.loads(as_json(record))
+        if {**new, **old} != new:  # a later version may record more
+            raise ValueError(
+                f"{folder.path / ROUNDS}, line {line}: comes out otherwise when it is played again (damaged, or of "
+                f"another machine or version); delete {ROUNDS} to record all rounds anew, or start in another folder"
+            )
+    if start + len(there) == len(recorded):
+        folder.keep_first(len(recorded))  # not before: until now anything might still have been refused
+    if len(there) < len(found):
+        folder.append(found[len(there) :])
 
 
 def _notify(callbacks: Sequence[Callback], played: int, records: Records) -> bool:
@@ -170,31 +203,38 @@ def _save_if_possible(folder: RunFolder, state: State) -> None:
         log.warning("%s; the run goes on and tries again later", error)
 
 
-def last_state(folder: RunFolder, config: Config) -> tuple[State | None, Records]:
-    """The checkpoint to resume from, if any, and the records of the rounds before it.
+def last_state(folder: RunFolder, config: Config) -> tuple[State | None, int, Records]:
+    """The checkpoint to resume from, the rounds played by then, and the records that the folder keeps.
 
-    Later records are dropped. If earlier ones are missing, that is an error and nothing is changed. Where every
-    record is there, all rounds are played, and the checkpoint does not matter.
+    With a checkpoint these are the records before it; later ones, damaged or not, are computed again to the same
+    bytes. Without one all rounds are played again, and the records that are there must come out the same. Where every
+    record is there, all rounds are played, and the checkpoint does not matter. Nothing is changed here.
     """
-    records, expected = folder.rows(), _keys(config)
-    if is_complete(records, config):
-        return None, records
-    checkpoint = folder.load_checkpoint()
-    played = 0 if checkpoint is None else int(checkpoint["rounds_played"])
-    least = played * len(config.selectors) * len(config.seeds)
-    where, advice = folder.path / ROUNDS, "put the whole file back, or start in another folder"
-    if len(records) < least:
-        raise ValueError(f"{where}: {len(records)} records where the checkpoint has {least}; {advice}")
-    for line, (record, key) in enumerate(zip_longest(records, expected[: len(records)]), 1):
-        if _key(record) != key:
-            named = "round {}, {}, seed {}".format
-            meant = named(*key) if key else "the end of the file"
-            raise ValueError(f"{where}, line {line}: is of {named(*_key(record))}; expected: {meant}; {advice}")
-    if records and checkpoint is None:
-        log.info("%s: no checkpoint yet; the rounds in %s are played again", folder.path, ROUNDS)
-    if len(records) > least:
-        folder.keep_before(played)
-    return checkpoint, records[:least]
+    records, damage = folder.readable()
+    if _complete(records, damage, config):
+        return None, config.rounds, records
+    checkpoint, where = folder.load_checkpoint(), folder.path / ROUNDS
+    runs = len(config.selectors) * len(config.seeds)
+    if checkpoint is None:
+        if damage is not None and not damage.at_end:
+            raise damage
+        if damage is not None:
+            log.warning("%s, and so is all that follows; it is made again", damage.found)
+        if records:
+            log.info("%s: no checkpoint; the %d records there are made again and compared", where, len(records))
+        return None, 0, records
+    try:
+        played = rounds_in(checkpoint, config.rounds)
+    except ValueError as error:
+        raise folder.unusable(error) from None
+    if len(records) < played * runs:
+        missing = f"{where}: {len(records)} records where the checkpoint has {played * runs}"
+        raise damage or ValueError(f"{missing}; put the whole file back, or start in another folder")
+    if damage is not None:
+        log.warning("%s; it is after the checkpoint: rounds from %d on are played again", damage.found, played)
+    if folder.format < FORMAT:  # whose server rules had no memory
+        checkpoint.setdefault("server.parts", np.full(runs, -1))
+    return checkpoint, played, records[: played * runs]
 
 
 def finished_results(path: Path, config: Config) -> Results | None:
@@ -202,21 +242,25 @@ def finished_results(path: Path, config: Config) -> Results | None:
     if not (path / CONFIG).is_file():
         return None
     if config.clients is None:  # the data were counted when it began
-        config = replace(config, clients=RunFolder(path).config.get("clients"))
+        config = replace(config, clients=RunFolder(path).config["clients"])
     with RunFolder.open(path, config.as_dict(), {}) as folder:
-        records = folder.rows()
-        if not is_complete(records, config):
+        records, damage = folder.readable()
+        if not _complete(records, damage, config):
             return None
+        if damage is not None:
+            log.warning("%s; it is after the last record, and removed", damage.found)
         try:
+            folder.keep_first(len(records))
             folder.finish()  # a run that was killed as it ended may have left its checkpoint
         except OSError as error:
             log.warning("%s", error)
         return Results(folder.config, folder.made_with, records, path)
 
 
-def is_complete(records: Records, config: Config) -> bool:
-    """Whether every round of every selector and seed is recorded, once."""
-    return sorted(map(_key, records)) == sorted(_keys(config))
+def _complete(records: Records, damage: DamageError | None, config: Config) -> bool:
+    """Whether every round of every selector and seed is recorded, and nothing that can be read follows."""
+    every = config.rounds * len(config.selectors) * len(config.seeds)
+    return len(records) == every and (damage is None or damage.at_end)
 
 
 def engine_for(folder: Path, config: Config) -> str:
@@ -230,12 +274,3 @@ def engine_for(folder: Path, config: Config) -> str:
             "torch engine"
         )
     return OLD_ENGINES.get(begun, begun)
-
-
-def _keys(config: Config) -> list[tuple[int, str, int]]:
-    """Round, selector and seed of every record of a run, in their order."""
-    return [(r, name, seed) for r in range(config.rounds) for name in config.selectors for seed in config.seeds]
-
-
-def _key(record: Mapping[str, Any]) -> tuple[int, str, int]:
-    return record["round"], record["selector"], record["seed"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from equifl._numerics import centring, threads
-from equifl._numerics.centring import CentredUpdates, mean_and_reach, widened
+from equifl._numerics.bounds import Bounds
+from equifl._numerics.centring import CentredUpdates, survey, widened
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -23,22 +24,26 @@ def test_parts_are_the_rows_less_their_mean(dtype: Any, copy_limit: int, magnitu
     np.testing.assert_allclose(difference, (expected[3] - expected[4])[None], atol=1e-7)
 
 
-@pytest.mark.parametrize("magnitude", [1e-28, 1e-20, 1e20, 1e28])
+@pytest.mark.parametrize("magnitude", [1e-300, 1e-40, 1e-28, 1e-20, 1e20, 1e28, 1e37, 1e300])
 def test_very_small_and_very_large_numbers_come_in_their_own_unit(magnitude: float) -> None:
     updates = magnitude * np.random.default_rng(0).normal(size=(20, 3))
     centred = CentredUpdates(updates)
     assert 1 <= np.abs(centred.part(slice(0, 20))).max() < 2
     expected = updates - updates.mean(axis=0)
-    np.testing.assert_allclose(centred.unit * centred.part(slice(0, 20)).astype(np.float64), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        centred.bounds.unit * centred.part(slice(0, 20)).astype(np.float64), expected, rtol=1e-4
+    )
 
 
-def test_mean_and_reach_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survey_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     updates = np.random.default_rng(0).normal(size=(130, 20))
     ids = np.arange(3, 120)
     monkeypatch.setattr(centring, "_SHARE_BYTES", 4 * 20 * 10)
-    mean, reach = mean_and_reach(updates, ids)
-    np.testing.assert_allclose(mean, updates[ids].mean(axis=0))
-    assert reach == pytest.approx(np.abs(updates[ids] - mean).max())
+    long = np.linalg.norm(updates[ids], axis=1)
+    seen = survey(updates, ids, Bounds(wide=True), limit=float(np.median(long)))
+    np.testing.assert_allclose(seen.mean, updates[ids].mean(axis=0))
+    assert seen.reach == pytest.approx(np.abs(updates[ids] - seen.mean).max())
+    assert (seen.plausible, seen.longest) == pytest.approx((np.median(long), long.max()))
 
 
 def test_the_mean_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:

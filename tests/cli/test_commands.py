@@ -17,9 +17,11 @@ from click.testing import CliRunner
 
 from equifl import __version__
 from equifl.cli.main import main
-from equifl.experiment.config import SELECTORS, Config
+from equifl.experiment.config import Config
+from equifl.experiment.names import display_name
 from equifl.experiment.run_folder import RunFolder
-from equifl.experiment.table import DISPLAY_NAMES, make_table
+from equifl.experiment.table import make_table
+from equifl.selectors import SELECTORS
 
 ROOT = Path(__file__).parents[2]
 PYTHON = [sys.executable, "-P"]  # as the installed command: the current folder is not on the path by itself
@@ -66,8 +68,8 @@ def test_a_run_writes_its_folder(finished: tuple[Path, Finished]) -> None:
     record = RunFolder(folder)
     assert record.config == Config.load(overrides=TINY).as_dict()
     assert record.made_with["versions"]["equifl"] == __version__
-    lanes = [(round, name, seed) for round in range(4) for name in SELECTORS for seed in (0, 1)]
-    assert [(row["round"], row["selector"], row["seed"]) for row in record.rows()] == lanes
+    expected = [(round, name, seed) for round in range(4) for name in Config().selectors for seed in (0, 1)]
+    assert [(row["round"], row["selector"], row["seed"]) for row in record.rows()] == expected
     assert all(("accuracy" in row) == (row["round"] in (1, 3)) for row in record.rows())
     assert all(len(set(row["cohort"])) == 2 for row in record.rows())
 
@@ -78,8 +80,8 @@ def test_a_run_shows_its_table_on_standard_output_and_its_progress_on_standard_e
     folder, run = finished
     lines = run.stdout.splitlines()
     assert lines[0].split()[0] == "selector"
-    names = DISPLAY_NAMES.values()
-    assert [line.split()[0] for line in lines if line.split()[0] in names] == list(names)
+    names = [display_name(name) for name in Config().selectors]
+    assert [line.split()[0] for line in lines if line.split()[0] in names] == names
     assert lines[-2:] == [f"record: {folder}", f"report: {folder / 'report.html'}"]
     progress = run.stderr.splitlines()
     assert progress[0].startswith("digits: 6 selectors x 2 seeds on ")
@@ -93,15 +95,15 @@ def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished
     again = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--json")
     assert (again.returncode, again.stderr) == (0, "")
     table = make_table(RunFolder(folder).rows())
-    assert json.loads(again.stdout) == {"folder": str(folder), **table.as_dict()}
+    assert json.loads(again.stdout) == {"folder": str(folder), **table.to_dict()}
     assert files(folder) == before
     assert (folder / "rounds.jsonl").stat().st_mtime_ns == written
-    told = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--device", "cpu")
-    assert (told.returncode, told.stderr) == (
+    shown = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--device", "cpu")
+    assert (shown.returncode, shown.stderr) == (
         0,
         f"{folder}: finished already; to run it again, choose another folder\n",
     )
-    assert told.stdout.endswith(f"record: {folder}\nreport: {folder / 'report.html'}\n")
+    assert shown.stdout.endswith(f"record: {folder}\nreport: {folder / 'report.html'}\n")
     assert files(folder) == before
 
 
@@ -111,9 +113,9 @@ def test_a_folder_with_another_configuration_is_refused_and_left_alone(finished:
     before = files(folder)
     other = call(*EQUIFL, "run", *settings(*TINY, "rounds=5", "train.lr=0.2"), "--out", folder)
     assert (other.returncode, other.stdout) == (2, "")
-    told = "rounds: 4 there, 5 here; train.lr: 0.05 there, 0.2 here"
+    shown = "rounds: 4 there, 5 here; train.lr: 0.05 there, 0.2 here"
     assert (
-        other.stderr == f"equifl: {folder}: holds a run with another configuration ({told}); choose another folder\n"
+        other.stderr == f"equifl: {folder}: holds a run with another configuration ({shown}); choose another folder\n"
     )
     assert files(folder) == before
 
@@ -412,15 +414,12 @@ def test_selectors_are_listed_with_what_they_need_and_their_parameters() -> None
     lines = said("selectors").splitlines()
     found = {lines[i]: lines[i + 1 : i + 4] for i in range(0, len(lines), 4)}
     assert list(found) == list(SELECTORS)
-    assert [needs for _, needs, _ in found.values()] == [
-        "  needs: nothing",
-        "  needs: losses",
-        "  needs: updates",
-        "  needs: losses, updates",
-        "  needs: updates",
-        "  needs: updates",
-    ]
-    parameters = {name: told for name, (_, _, told) in found.items()}
+    needs = {name: line for name, (_, line, _) in found.items()}
+    assert needs["uniform"] == "  needs: nothing"
+    assert needs["power_of_choice"] == "  needs: losses"
+    assert needs["divfl"] == needs["unionfl"] == needs["rota"] == "  needs: updates"
+    assert needs["subtrunc"] == "  needs: losses, updates"
+    parameters = {name: shown for name, (_, _, shown) in found.items()}
     assert parameters["uniform"] == parameters["rota"] == "  parameters: none"
     assert parameters["power_of_choice"] == "  parameters: candidates = None"
     assert parameters["subtrunc"].startswith("  parameters: lam = 0.5, b = 1.1, phi = 'log1p', sample = None, ")
@@ -460,16 +459,16 @@ def test_the_papers_tables_from_finished_runs_with_one_seed(
     what: str, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    told = said("reproduce", what, "--seeds", "1", "--out", str(ROOT / "results" / "paper"))
-    assert all(len(line) <= columns for line in told.splitlines())
-    assert "one seed" in told
+    shown = said("reproduce", what, "--seeds", "1", "--out", str(ROOT / "results" / "paper"))
+    assert all(len(line) <= columns for line in shown.splitlines())
+    assert "one seed" in shown
     names = ["Random", "Power-of-Choice", "Rota", *(["lambda 0.95", "window 10", "ln(1+x)"] if what == "all" else [])]
-    lines = [line.strip() for line in told.splitlines()]
+    lines = [line.strip() for line in shown.splitlines()]
     for name in names:
         found = [line for line in lines if line == name or line.startswith(f"{name} ")]
         assert len(found) >= 2, name  # of both data sets
     for wrong in ("nan", "1 seeds", "*", "…", "chose the same"):
-        assert wrong not in told
+        assert wrong not in shown
 
 
 def test_the_version() -> None:
@@ -611,8 +610,8 @@ def test_on_a_full_disk_it_says_what_is_complete_and_goes_on_when_there_is_space
     full = call(*PYTHON, "-c", FULL_DISK, *arguments)
     assert (full.returncode, full.stdout) == (2, "")
     rounds = folder / "rounds.jsonl"
-    told, again = full.stderr.splitlines()
-    assert told == f"equifl: {rounds}: cannot be written (File too large); 40 of 150 rounds are in {rounds}"
+    shown, again = full.stderr.splitlines()
+    assert shown == f"equifl: {rounds}: cannot be written (File too large); 40 of 150 rounds are in {rounds}"
     assert shlex.split(again.removeprefix("to go on: ")) == ["equifl", *arguments]
     lines = uninterrupted.splitlines(keepends=True)
     assert rounds.read_bytes() == b"".join(lines[: 40 * 8])  # four selectors, two seeds
@@ -642,11 +641,11 @@ def test_where_the_last_step_fails_the_table_is_shown_all_the_same(tmp_path: Pat
     arguments = ["run", *settings(*TINY, *QUICK_DATA), "--out", str(folder), "--json"]
     run = call(*PYTHON, "-c", IN_THE_WAY, *arguments)
     assert run.returncode == 2
-    (told,) = run.stderr.splitlines()
-    assert told.startswith(f"equifl: {folder / 'checkpoint.npz'}: cannot be removed (")
-    assert told.endswith(f"); 4 of 4 rounds are in {folder / 'rounds.jsonl'}")
+    (shown,) = run.stderr.splitlines()
+    assert shown.startswith(f"equifl: {folder / 'checkpoint.npz'}: cannot be removed (")
+    assert shown.endswith(f"); 4 of 4 rounds are in {folder / 'rounds.jsonl'}")
     table = make_table(RunFolder(folder).rows())
-    assert json.loads(run.stdout) == {"folder": str(folder), **table.as_dict()}
+    assert json.loads(run.stdout) == {"folder": str(folder), **table.to_dict()}
     (folder / "checkpoint.npz").rmdir()
     again = call(*EQUIFL, *arguments)
     assert (again.returncode, again.stdout, again.stderr) == (0, run.stdout, "")
@@ -666,8 +665,8 @@ def test_a_report_that_the_disk_refuses_is_named_after_the_table(
     run = call(*EQUIFL, *arguments)
     assert run.returncode == 2
     rounds, again = folder / "rounds.jsonl", f"to write the report: equifl report {folder}"
-    told = f"report.html: cannot be written (No space left on device); all rounds are in {rounds}; {again}"
-    assert run.stderr.splitlines()[-1] == f"equifl: {folder / told}"
+    shown = f"report.html: cannot be written (No space left on device); all rounds are in {rounds}; {again}"
+    assert run.stderr.splitlines()[-1] == f"equifl: {folder / shown}"
     assert run.stdout.splitlines()[0].split()[0] == "selector"
     assert run.stdout.endswith(f"record: {folder}\n")
     assert files(folder) == before  # the old report, whole

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from equifl.cli import progress
-from equifl.cli.progress import Downloads, Watch, notes
+from equifl.cli.progress import Watch, downloads, notes
 from equifl.experiment.config import Config
 
 CONFIG = Config(rounds=40, seeds=(0, 1), selectors={"uniform": {}, "rota": {}})
@@ -28,7 +28,7 @@ def evaluated(selector: str, seed: int, accuracy: float, dissimilarity: float) -
 
 
 class Screen:
-    """What is shown on standard error, and a clock that goes when it is told to."""
+    """What is shown on standard error, and a clock that is set by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, terminal_there: bool) -> None:
         self.file, self.now = io.StringIO(), 1000.0
@@ -67,7 +67,7 @@ def test_the_time_left_counts_from_where_a_run_goes_on(monkeypatch: pytest.Monke
     assert screen.lines[1:] == ["round 30/40; Rota 70.0 / 9.0", "round 32/40, 80 s left; Rota 70.0 / 9.0"]
 
 
-def test_one_selector_with_one_seed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_selector_with_one_seed_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=False)
     with watching(replace(CONFIG, seeds=(0,), selectors={"rota": {}})):
         pass
@@ -85,8 +85,8 @@ def test_a_long_line_stays_one_line_and_names_keep_their_brackets(monkeypatch: p
 @pytest.mark.parametrize("terminal_there", [False, True])
 def test_silence_is_silent(monkeypatch: pytest.MonkeyPatch, terminal_there: bool) -> None:
     screen = Screen(monkeypatch, terminal_there=terminal_there)
-    with Downloads(silent=True) as downloads:
-        downloads.progress("some.gz", 5, 10)
+    with downloads(silent=True) as show:
+        show("some.gz", 5, 10)
     with watching(CONFIG, silent=True) as watch:
         watch.on_round(1, [evaluated("rota", 0, 70.0, 9.0)])
         watch.on_round(40, [evaluated("rota", 0, 70.0, 9.0)])
@@ -95,9 +95,9 @@ def test_silence_is_silent(monkeypatch: pytest.MonkeyPatch, terminal_there: bool
 
 def test_on_a_terminal_there_is_a_bar_with_the_latest_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=True)
-    with Downloads(silent=False) as downloads:
-        downloads.progress("some.gz", 5, None)
-        downloads.progress("some.gz", 10, 10)
+    with downloads(silent=False) as show:
+        show("some.gz", 5, None)
+        show("some.gz", 10, 10)
     with watching(CONFIG) as watch:
         watch.on_round(10, [evaluated("[mine]", 0, 70.0, 9.0), evaluated("[mine]", 1, 71.0, 8.0)])
     shown = screen.file.getvalue()
@@ -114,8 +114,8 @@ def test_on_a_terminal_there_is_a_bar_with_the_latest_figures(monkeypatch: pytes
 
 def test_without_a_terminal_downloads_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal_there=False)
-    with Downloads(silent=False) as downloads:
-        downloads.progress("some.gz", 5, 10)
+    with downloads(silent=False) as show:
+        show("some.gz", 5, 10)
     assert screen.file.getvalue() == ""
 
 

@@ -10,10 +10,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from equifl.cli.tables import draw_paper_table, draw_table, draw_verdicts
-from equifl.experiment.config import SELECTORS
-from equifl.experiment.table import DISPLAY_NAMES, MEASURES, Cell, Table, display_name, make_table
+from equifl.experiment.measures import MEASURES
+from equifl.experiment.names import display_name
+from equifl.experiment.table import Cell, Table, make_table
 from equifl.paper.runs import PaperResults, verdicts
 from equifl.paper.tables import DATA, rows, six, titles
+from equifl.selectors import SELECTORS
 from equifl.statistics import interval
 
 NAN = float("nan")
@@ -78,13 +80,13 @@ def test_six_selectors_fit_into_80_columns_with_every_name_and_number_whole(
         differences += [f"{cell.difference[0]:+.{digits}f}"] + ["*"] * cell.differs
     expected = [["Random", *figures]]  # the others have a second line, with the difference to it
     for name in list(SELECTORS)[1:]:
-        expected += [[DISPLAY_NAMES[name], *figures], differences]
+        expected += [[display_name(name), *figures], differences]
     assert [line.split() for line in lines[2 : 2 + len(expected)]] == expected  # below the heading and its rule
     assert lines[2 + len(expected)].startswith("mean ± 95 % interval")
 
 
-def test_a_star_marks_what_the_interval_tells_from_zero() -> None:
-    for cell, marked in ((Cell(5.0, 1.0, (2.0, 1.9), False), 5), (Cell(5.0, 1.0, (2.0, 2.1), False), 0)):
+def test_a_star_marks_what_the_test_tells_from_zero() -> None:
+    for cell, marked in ((Cell(5.0, 1.0, (2.0, 1.9), False, 0.04), 5), (Cell(5.0, 1.0, (2.0, 1.9), False, 0.06), 0)):
         lines = drawn(table_of(cell, ["uniform", "rota"]))
         assert lines[2].startswith("Random")
         assert lines[3].startswith("Rota")
@@ -97,11 +99,13 @@ def test_the_caption_says_what_the_table_means() -> None:
         return " ".join(" ".join(drawn(table_of(*table), width=200)[3:]).split())
 
     cell = Cell(5.0, 1.0, None, False)
-    told = "mean ± 95 % interval over 5 seeds after 60 rounds; bold = best"
+    shown = "mean ± 95 % interval over 5 seeds after 60 rounds; bold = best"
     versus = "below, the difference to Random"
-    assert caption(cell, ["uniform"]) == told  # there is nobody to differ
-    assert caption(cell, ["uniform", "rota"]).endswith(f"{told}; {versus}, * where its interval excludes 0")
-    assert caption(cell, ["rota"], None) == told
+    assert caption(cell, ["uniform"]) == shown  # there is nobody to differ
+    assert caption(cell, ["uniform", "rota"]).endswith(
+        f"{shown}; {versus}; * = significant at the 5 % level (paired t test)"
+    )
+    assert caption(cell, ["rota"], None) == shown
     assert caption(cell, ["rota"], None, 1) == "one seed after 60 rounds: no interval; bold = best"
     assert caption(cell, ["uniform", "rota"], "uniform", 1).endswith(f"no interval; bold = best; {versus}")
 
@@ -132,7 +136,7 @@ def test_a_loss_through_the_roof_does_not_take_the_table_with_it() -> None:
     lines = drawn(table)
     assert "3e+28" in lines[3].split()
     assert "+3e+28" in lines[4].split()
-    assert all(name in "\n".join(lines) for name in DISPLAY_NAMES.values())
+    assert all(display_name(name) in "\n".join(lines) for name in SELECTORS)
 
 
 def test_a_long_name_stands_above_its_numbers() -> None:
@@ -178,10 +182,10 @@ def test_the_papers_tables_fit_with_every_name_and_number_whole(
         expected += [figure(*value) for value in row.printed.values()]
     body = [word for line in below_rules(lines) for word in numbers_of(line)]
     assert sorted(body) == sorted(expected)
-    told = " ".join(words(lines))
-    assert ("one seed: no interval" in told) == (seeds == 1)
-    assert "nan" not in told
-    assert "1 seeds" not in told
+    shown = " ".join(words(lines))
+    assert ("one seed: no interval" in shown) == (seeds == 1)
+    assert "nan" not in shown
+    assert "1 seeds" not in shown
 
 
 def below_rules(lines: list[str]) -> Iterator[str]:
@@ -217,12 +221,12 @@ def test_claims_fit_with_what_came_of_them(
     found = verdicts(titles(), data, paper[data].finals(), range(seeds))
     lines = printed(draw_verdicts(data, found), width)
     assert all(cell_len(line) <= width for line in lines)
-    told = " ".join(words(lines))
-    assert ("one seed: no interval" in told) == (seeds == 1)
-    assert "nan" not in told
+    shown = " ".join(words(lines))
+    assert ("one seed: no interval" in shown) == (seeds == 1)
+    assert "nan" not in shown
     for verdict in found:
         number = f"{verdict.mean:+.2f}" + (f"±{verdict.half_width:.2f}" if seeds > 1 else "")
-        assert number in told.split()
+        assert number in shown.split()
     wide = printed(draw_verdicts(data, found), 200)[1:]
     for line, verdict in zip(wide, found, strict=True):
         assert line.startswith(f"{verdict.outcome} ")

@@ -118,6 +118,15 @@ def test_updates_with_a_large_common_part_and_in_any_type(dtype: Any) -> None:
     same_up_to_ties(DivFL(sample=20), signals, alone, together)
 
 
+@pytest.mark.parametrize("selector", [DivFL(sample=8), SubTrunc(lam=20.0, b=5.0, sample=10), Rota()], ids=repr)
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_an_outlier_in_one_shard_is_bounded_as_on_one_machine(selector: Selector, scale: float) -> None:
+    updates = np.random.default_rng(0).normal(size=(60, 5))
+    updates[7] *= 1e6
+    signals = Signals(updates=scale * updates, losses=np.linspace(0.1, 2, 60))
+    assert choose(ClusterSelector(selector, shards=3), signals, 9).tolist() == choose(selector, signals, 9).tolist()
+
+
 def test_the_generator_is_left_as_one_machine_leaves_it() -> None:
     signals, ours, theirs = random_signals(100), np.random.default_rng(1), np.random.default_rng(1)
     DivFL(sample=4).select(signals, 10, rng=ours)
@@ -252,7 +261,7 @@ def test_rotas_tables_are_planned_by_workers(monkeypatch: pytest.MonkeyPatch, ki
     before = process(1)
     monkeypatch.setattr(Population, "start", watched)
     assert choose(ClusterSelector(Rota(), shards=2), signals, 300).tolist() == expected.tolist()
-    assert told == ["mean", "call", "call", "call", "forget"]
+    assert told == ["survey", "call", "call", "call", "forget"]
     assert (process(1) == before) == (kill == "nobody")
 
 

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import ray
+import torch
 from click.testing import CliRunner
 from ray.exceptions import RayActorError
 
@@ -27,7 +28,7 @@ from equifl.sim.loop.federation import Federation
 from equifl.sim.players import LocalPlayer
 from equifl.sim.simulation import load_data, simulate
 
-OVERRIDES = ["rounds=8", "clients=12", "per_round=3", "seeds=[0,1,5]", "evaluate_every=4", "train.steps=2"]
+OVERRIDES = ["rounds=12", "clients=12", "per_round=3", "seeds=[0,1,5]", "evaluate_every=4", "train.steps=2"]
 OVERRIDES += ["train.model=logistic", "data.name=synthetic", "data.partition=natural"]
 CONFIG = Config.load(overrides=OVERRIDES)
 DATA = load_data(CONFIG, None)
@@ -95,7 +96,10 @@ def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
 def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[dict[str, Any]]
 ) -> None:
-    """The first to die leaves no checkpoint, the second one of every round."""
+    """The first to die leaves no checkpoint, the second one of every round.
+
+    Rounds are asked for ahead: the last ones are asked for after both have died.
+    """
     player, begun_again = Sweep(CONFIG, DATA, device="auto", address=None), []
     assert len(player.groups) == min(len(runs_of(CONFIG)), resource("CPU"))
     resume, survivors = Group.resume, [group.worker for group in player.groups[1:]]
@@ -132,7 +136,10 @@ def test_gives_up_if_worker_after_worker_dies(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sweep, "got", dead)
     group = Group(CONFIG, CONFIG, DATA, "cpu", "auto")
     group.ask("play", False)
-    with RunFolder.open(tmp_path / "run", {}, {}) as folder, pytest.raises(OSError, match="ray: 5 workers in a row"):
+    with (
+        RunFolder.open(tmp_path / "run", CONFIG.as_dict(), {}) as folder,
+        pytest.raises(OSError, match="ray: 5 workers in a row"),
+    ):
         group.answer(folder, 0)
 
 
@@ -180,5 +187,20 @@ def test_a_checkpoint_in_parts_is_the_checkpoint(more: list[str], workers: int) 
     assert [len(part["models"]) for part in parts] == [len(runs_of(group)) for group in groups]
     whole = joined(parts, config, groups)
     assert whole.keys() == state.keys()
+    for key, value in state.items():
+        np.testing.assert_array_equal(whole[key], value)
+
+
+@pytest.mark.parametrize("workers", [2, 18])
+def test_the_memory_of_the_server_rule_is_in_the_parts(workers: int) -> None:
+    """Some runs have none yet, as where nobody has replied."""
+    federation, groups = Federation(CONFIG, DATA, device="cpu"), split(CONFIG, workers)
+    federation.play()
+    for i, run in enumerate(federation.runs[3:]):
+        run.memory = (torch.full((2,), float(i)), torch.tensor(i))
+    state = federation.state()
+    whole = joined([part_of(state, CONFIG, group) for group in groups], CONFIG, groups)
+    assert whole.keys() == state.keys()
+    assert whole["server.parts"].tolist() == [-1] * 3 + [2] * 15
     for key, value in state.items():
         np.testing.assert_array_equal(whole[key], value)

@@ -15,12 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equifl.experiment import run_folder as records
+from equifl.experiment import atomic_write, run_folder
 from equifl.experiment.config import Config
-from equifl.experiment.run_folder import FolderBusyError, RunFolder
+from equifl.experiment.records import record_line
+from equifl.experiment.run_folder import DamageError, FolderBusyError, RunFolder
 
 NAN = float("nan")
-CONFIG = {"rounds": 3, "seeds": (0, 1), "train": {"lr": 0.1}, "selectors": {"uniform": {}, "rota": {}}}
+CONFIG = {"rounds": 9, "clients": 5, "seeds": (0,), "train": {"lr": 0.1}, "selectors": {"rota": {}}}
+CONFIG |= {"data": {"name": "mine"}}
+TWO = {"selectors": {"uniform": {}, "rota": {}}, "seeds": [0, 1]}
 MADE_WITH = {"equifl": "0.1.0", "commit": None}
 
 
@@ -33,7 +36,8 @@ def fails(*_: object, **__: object) -> None:
 
 
 def row(round: int, **more: Any) -> dict[str, Any]:
-    return {"round": round, "selector": "rota", "seed": 0, **more}
+    base = {"round": round, "selector": "rota", "seed": 0, "cohort": [], "local_loss": None}
+    return base | {"bytes_down": 0, "bytes_up": 0} | more
 
 
 @pytest.fixture
@@ -45,9 +49,9 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
 def test_a_new_folder_holds_its_configuration(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "run"
     opened(path).close()
-    assert json.loads((path / "config.json").read_text()).keys() == {"config", "made_with"}
+    assert json.loads((path / "config.json").read_text()).keys() == {"config", "made_with", "format", "crc"}
     folder = RunFolder(path)
-    assert folder.config == CONFIG | {"seeds": [0, 1]}  # tuples are lists in JSON
+    assert folder.config == CONFIG | {"seeds": [0]}  # tuples are lists in JSON
     assert folder.made_with == MADE_WITH
     assert folder.rows() == []
     assert folder.load_checkpoint() is None
@@ -75,19 +79,19 @@ def test_a_key_that_says_nothing_may_be_newer_than_the_folder(tmp_path: Path) ->
         ({"train": {"lr": 0.1, "model": "mlp"}}, r'train\.model: missing there, "mlp" here'),
         ({"train": {}}, r"train\.lr: 0\.1 there, missing here; train: missing there, \{\} here"),
         ({"seeds": [0, 1, 2]}, r"seeds\[2\]: missing there, 2 here"),
-        ({"rounds": None}, r"rounds: 3 there, null here"),
+        ({"rounds": None}, r"rounds: 9 there, null here"),
         ({"selectors": {"uniform": {}}}, r"selectors\.rota: \{\} there, missing here"),
         ({"selectors": {"rota": {}, "uniform": {}}}, r"order: selectors\.uniform there, selectors\.rota here"),
         ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, r"a: .*; b: .*; c: missing there, 3 here and 2 more\)"),
     ],
 )
 def test_refuses_another_configuration_by_key(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    opened(tmp_path).close()
+    opened(tmp_path, **TWO).close()
     before = (tmp_path / "config.json").read_bytes()
     with pytest.raises(ValueError, match=message + r".*choose another folder"):
-        opened(tmp_path, **changes)
+        opened(tmp_path, **TWO | changes)
     assert (tmp_path / "config.json").read_bytes() == before
-    opened(tmp_path).close()  # and the refusal left no lock behind
+    opened(tmp_path, **TWO).close()  # and the refusal left no lock behind
 
 
 def test_refuses_a_folder_of_something_else_and_leaves_it_alone(tmp_path: Path) -> None:
@@ -106,10 +110,12 @@ def test_takes_a_folder_whose_run_was_killed_as_it_began(tmp_path: Path, left: l
     for name in left:
         (tmp_path / name).touch()
     opened(tmp_path).close()
-    assert RunFolder(tmp_path).config["rounds"] == 3
+    assert RunFolder(tmp_path).config["rounds"] == 9
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"config": {}}', '{"config": 3, "made_with": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 100_000, '{"config": {}}', '{"config": 3, "made_with": {}}', '{"a": NaN}']
+)
 def test_a_damaged_configuration_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     for read in (RunFolder, opened):
@@ -119,7 +125,7 @@ def test_a_damaged_configuration_is_named(tmp_path: Path, text: str) -> None:
 
 def test_who_reads_cannot_write(folder: RunFolder) -> None:
     reader = RunFolder(folder.path)
-    calls: list[tuple[str, Any]] = [("append", [[row(0)]]), ("keep_before", [0]), ("save_checkpoint", [{}])]
+    calls: list[tuple[str, Any]] = [("append", [[row(0)]]), ("keep_first", [0]), ("save_checkpoint", [{}])]
     for name, arguments in [*calls, ("finish", [])]:
         with pytest.raises(ValueError, match=r"open for reading only; RunFolder\.open"):
             getattr(reader, name)(*arguments)
@@ -129,33 +135,34 @@ def test_who_reads_cannot_write(folder: RunFolder) -> None:
 
 
 def test_rows_come_back_as_they_were_written(folder: RunFolder) -> None:
-    rows = [row(0, accuracy=1 / 3, note=None, name="\u00fc\n"), row(0, seed=1, nested={"a": [{"b": True}]})]
+    rows = [row(0, third=1 / 3, note=None, name="\u00fc\n"), row(1, nested={"a": [{"b": True}]})]
     folder.append(rows)
-    folder.append(iter([row(1)]))
-    assert RunFolder(folder.path).rows() == folder.rows() == [*rows, row(1)]
+    folder.append(iter([row(2)]))
+    assert RunFolder(folder.path).rows() == folder.rows() == [*rows, row(2)]
+    assert folder.rows(2) == rows
 
 
 def test_numpy_values_and_mappings_are_welcome(folder: RunFolder) -> None:
-    numbers = {"seed": np.uint8(7), "cohort": np.array([3, 1]), "loss": np.float64(0.1), "fair": np.bool_(True)}
+    numbers = {"seed": np.uint8(0), "cohort": np.array([3, 1]), "loss": np.float64(0.1), "fair": np.bool_(True)}
     folder.append([MappingProxyType(row(0, **numbers))])
-    assert folder.rows() == [row(0, seed=7, cohort=[3, 1], loss=0.1, fair=True)]
+    assert folder.rows() == [row(0, cohort=[3, 1], loss=0.1, fair=True)]
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_every_float_survives_to_the_last_bit(values: list[float]) -> None:
-    line = records._line(row(0, values=np.array(values)))
+    line = record_line(row(0, values=np.array(values)))
     assert json.loads(line)["values"] == values
-    assert line == records._line(row(0, values=values))
+    assert line == record_line(row(0, values=values))
 
 
 def test_the_same_rows_give_the_same_bytes_interrupted_or_not(tmp_path: Path) -> None:
-    rows = [row(r, accuracy=0.1 * r, cohort=np.arange(r)) for r in range(5)]
+    rows = [row(r, loss=0.1 * r, cohort=np.arange(r)) for r in range(5)]
     with opened(tmp_path / "a") as folder:
         folder.append(rows)
     with opened(tmp_path / "b") as folder:
         folder.append(rows[:4])
     with opened(tmp_path / "b") as folder:
-        folder.keep_before(3)
+        folder.keep_first(3)
         folder.append(rows[3:])
     for name in ("rounds.jsonl", "config.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -200,29 +207,107 @@ def test_half_a_last_row_is_never_seen_nor_glued_to(tmp_path: Path) -> None:
         complete = whole[:length].count(b"\n")
         assert RunFolder(tmp_path).rows() == [row(0), row(1)][:complete]
         with opened(tmp_path) as folder:
-            folder.append([row(7)])
-            assert folder.rows() == [*[row(0), row(1)][:complete], row(7)]
+            folder.append([row(complete)])
+            assert folder.rows() == [row(0), row(1), row(2)][: complete + 1]
 
 
 def test_damage_before_the_last_row_is_named(folder: RunFolder) -> None:
-    for damage in ("{\n", '{"round": "x", "selector": "rota", "seed": 0}\n', "\0\0\n", "\n"):
-        (folder.path / "rounds.jsonl").write_text(json.dumps(row(0)) + "\n" + damage + json.dumps(row(1)) + "\n")
-        with pytest.raises(ValueError, match=r"rounds\.jsonl, line 2: is damaged"):
+    for damage in (b"{\n", b'{"round": "x", "selector": "rota", "seed": 0}\n', b"\0\0\n", b"\n"):
+        (folder.path / "rounds.jsonl").write_bytes(record_line(row(0)) + damage + record_line(row(1)))
+        with pytest.raises(ValueError, match=r"rounds\.jsonl, line 2: is damaged .*; put the whole file back"):
             folder.rows()
 
 
-def test_keep_before_forgets_a_round_and_all_later_ones(folder: RunFolder) -> None:
-    folder.keep_before(0)  # nothing there yet
-    folder.append([row(r, seed=seed) for r in range(4) for seed in (0, 1)])
+def test_any_flipped_bit_is_named_with_its_line_and_changes_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as folder:
+        folder.append([row(0, cohort=[4, 2]), row(1, cohort=[1])])
+    rounds = tmp_path / "rounds.jsonl"
+    whole = rounds.read_bytes()
+    for place in range(len(whole) - 1):
+        for bit in (0, 3, 6):
+            rounds.write_bytes(damaged := whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            line = 1 + whole[:place].count(b"\n")
+            with opened(tmp_path) as folder, pytest.raises(DamageError, match=rf"rounds\.jsonl, line {line}: is dam"):
+                folder.rows()
+            assert rounds.read_bytes() == damaged
+
+
+def test_any_flipped_bit_of_the_configuration_is_named(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    path = tmp_path / "config.json"
+    whole = path.read_bytes()
+    for place in range(len(whole) - 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"config\.json: is damaged"):
+            RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ([0, 0, 1], r"line 2: is of round 0, uniform, seed 0; expected: round 0, uniform, seed 1; put"),
+        ([0, 2, 1], r"line 2: is of round 0, rota, seed 0; expected: round 0, uniform, seed 1; put"),
+        ([1, 2, 3], r"line 1: is of round 0, uniform, seed 1; expected: round 0, uniform, seed 0; put"),
+        ([*range(5), 7], r"line 6: is of round 1, rota, seed 1; expected: round 1, uniform, seed 1; put"),
+        ([*range(8), 7], r"line 9: is of round 1, rota, seed 1; expected: the end of the file; put"),
+    ],
+)
+def test_rows_are_those_of_the_configuration_in_its_order(tmp_path: Path, order: list[int], message: str) -> None:
+    rows = [row(r, selector=name, seed=seed) for r in (0, 1) for name in ("uniform", "rota") for seed in (0, 1)]
+    with opened(tmp_path, **TWO, rounds=2) as folder:
+        folder.append(rows[place] for place in order)
+        with pytest.raises(DamageError, match=message):
+            folder.rows()
+        good, damage = folder.readable()
+        assert good == rows[: len(good)]
+        assert damage is not None
+        assert not damage.at_end  # rows of something, which nobody may drop
+
+
+def test_where_only_the_end_is_damaged_it_says_so(folder: RunFolder) -> None:
+    folder.append([row(0), row(1), row(2)])
+    rounds = folder.path / "rounds.jsonl"
+    lines = rounds.read_bytes().splitlines(keepends=True)
+    for end, at_end in (([b"\0\0\n", b"half"], True), ([b"\0\n", lines[2]], False), ([lines[1][5:]], True)):
+        rounds.write_bytes(b"".join([lines[0], *end]))
+        good, damage = folder.readable()
+        assert good == [row(0)]
+        assert damage is not None
+        assert damage.at_end == at_end
+
+
+def test_a_folder_of_an_earlier_version_has_no_checksums_and_goes_on(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    config, rounds = tmp_path / "config.json", tmp_path / "rounds.jsonl"
+    config.write_text(json.dumps({key: json.loads(config.read_text())[key] for key in ("config", "made_with")}))
+    rounds.write_text(old := json.dumps(row(0)) + "\n")
+    with opened(tmp_path) as folder:
+        folder.append([row(1)])
+        assert folder.rows() == [row(0), row(1)]
+    assert rounds.read_text().startswith(old)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    for name, lr in (("a", 0.1), ("b", 0.2)):
+        with opened(tmp_path / name, train={"lr": lr}) as folder:
+            folder.save_checkpoint(ARRAYS)
+    shutil.copy(tmp_path / "b" / "checkpoint.npz", tmp_path / "a" / "checkpoint.npz")
+    with pytest.raises(ValueError, match=r"checkpoint\.npz: cannot be used \(it is of another run\); put this run's"):
+        RunFolder(tmp_path / "a").load_checkpoint()
+
+
+def test_keep_first_forgets_all_later_rows_whatever_they_are(folder: RunFolder) -> None:
+    folder.keep_first(0)  # nothing there yet
+    folder.append([row(r) for r in range(4)])
     with (folder.path / "rounds.jsonl").open("a") as file:
-        file.write('{"round": 1, "sel')
-    folder.keep_before(2)
-    assert folder.rows() == [row(r, seed=seed) for r in range(2) for seed in (0, 1)]
+        file.write('no row\n{"round": 1, "sel')
+    folder.keep_first(2)
+    assert folder.rows() == [row(0), row(1)]
     assert (folder.path / "rounds.jsonl").read_bytes().endswith(b"}\n")
-    folder.keep_before(0)
+    folder.keep_first(0)
     assert folder.rows() == []
-    with pytest.raises(ValueError, match="round: -1 is not allowed"):
-        folder.keep_before(-1)
+    with pytest.raises(ValueError, match="rows: -1 is not allowed"):
+        folder.keep_first(-1)
 
 
 ARRAYS: dict[str, Any] = {
@@ -248,7 +333,7 @@ def test_a_checkpoint_comes_back_bit_for_bit_and_is_never_pickled(folder: RunFol
     folder.save_checkpoint(ARRAYS)
     assert_same(RunFolder(folder.path).load_checkpoint(), ARRAYS)
     with np.load(folder.path / "checkpoint.npz") as plain:  # and anybody's numpy reads it
-        assert_same({name: plain[name] for name in plain.files}, ARRAYS)
+        assert_same({name: plain[name] for name in plain.files if name != "config.crc"}, ARRAYS)
     with pytest.raises(ValueError, match=r"model: dtype\('O'\) is not allowed; allowed: arrays of plain numbers"):
         folder.save_checkpoint({"round": np.array(4), "model": np.array([object()])})
     assert_same(folder.load_checkpoint(), ARRAYS)
@@ -267,7 +352,7 @@ def test_a_write_that_fails_leaves_the_old_file(
             folder.save_checkpoint({"round": np.array(4)})
         if name != "write_array":  # which rows do without
             with pytest.raises(OSError, match="no space"):
-                folder.keep_before(1)
+                folder.keep_first(1)
     assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
     folder.save_checkpoint({"round": np.array(4)})
     assert_same(folder.load_checkpoint(), {"round": np.array(4)})
@@ -279,7 +364,7 @@ def test_a_full_disk_is_named_with_the_file_and_takes_all_rows_or_none(folder: R
     folder.save_checkpoint({"round": np.array(1)})
     before = {path: path.read_bytes() for path in folder.path.iterdir()}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))  # bytes a file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))  # bytes a file
     try:
         with pytest.raises(OSError, match=r"run/rounds\.jsonl: cannot be written \(File too large\)"):
             folder.append([row(1), row(2), row(3), row(4)])
@@ -310,7 +395,8 @@ def test_opening_leaves_whole_rows_as_they_are(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
         folder.append([row(0)])
     os.utime(tmp_path / "rounds.jsonl", ns=(5, 5))
-    opened(tmp_path).close()
+    with opened(tmp_path) as folder:
+        folder.keep_first(1)
     assert (tmp_path / "rounds.jsonl").stat().st_mtime_ns == 5
 
 
@@ -326,15 +412,39 @@ def test_a_damaged_checkpoint_is_named_with_what_to_do(folder: RunFolder) -> Non
             folder.load_checkpoint()
 
 
-def test_opening_removes_what_a_killed_run_left(tmp_path: Path) -> None:
+def test_opening_changes_nothing_and_finishing_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
+        folder.append([row(0)])
         folder.save_checkpoint(ARRAYS)
+    with (tmp_path / "rounds.jsonl").open("ab") as file:
+        file.write(b"half")
     for name in ("config.json.tmp", "rounds.jsonl.tmp", "checkpoint.npz.tmp"):
         (tmp_path / name).write_bytes(b"half")
     (tmp_path / "report.html").touch()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with opened(tmp_path) as folder:
-        assert {p.name for p in tmp_path.iterdir()} == {".lock", "checkpoint.npz", "config.json", "report.html"}
+        assert folder.rows() == [row(0)]
         assert_same(folder.load_checkpoint(), ARRAYS)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+        folder.finish()
+    assert {p.name for p in tmp_path.iterdir()} == {".lock", "config.json", "report.html", "rounds.jsonl"}
+
+
+def test_every_write_is_synced_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that a power cut could take back is on the disk before the write is over."""
+    synced: list[Path] = []
+    monkeypatch.setattr(run_folder, "_sync_folder", synced.append)
+    monkeypatch.setattr(atomic_write, "sync_folder", synced.append)
+    with opened(tmp_path / "run") as folder:
+        assert synced == [tmp_path, tmp_path / "run"]  # the folder, then its configuration
+        folder.append([row(0), row(1)])
+        folder.keep_first(1)
+        assert synced[2:] == [tmp_path / "run"] * 2
+        synced.clear()
+        folder.append([row(1)])  # cheap: checkpoints sync the rows
+        assert synced == []
+        folder.save_checkpoint(ARRAYS)
+        assert synced == [tmp_path / "run"]
 
 
 def test_one_writer_at_a_time_and_any_reader(folder: RunFolder) -> None:
@@ -375,11 +485,12 @@ HOLD_AND_WRITE = f"""
 import sys
 import numpy as np
 from equifl.experiment.run_folder import RunFolder
-folder = RunFolder.open(sys.argv[1], {CONFIG!r}, {{}})
+folder = RunFolder.open(sys.argv[1], {CONFIG | {"rounds": None, "seeds": [0, 1]}!r}, {{}})
 weights = np.zeros(100_000)
 round = 0
 while True:
-    folder.append([dict(round=round, selector="rota", seed=seed, values=weights[:2000]) for seed in range(2)])
+    row = dict(round=round, selector="rota", cohort=[], local_loss=None, bytes_down=0, bytes_up=0)
+    folder.append([row | dict(seed=seed, values=weights[:2000]) for seed in range(2)])
     folder.save_checkpoint(dict(round=np.array(round), weights=weights + round))
     print(round, flush=True)
     round += 1
@@ -394,19 +505,19 @@ def test_a_killed_writer_leaves_a_whole_run_and_no_lock(tmp_path: Path) -> None:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "0\n"
             with pytest.raises(ValueError, match="is being written by another process"):
-                opened(tmp_path)
+                opened(tmp_path, rounds=None, seeds=[0, 1])
             for _ in range(5):
                 writer.stdout.readline()
         finally:
             writer.kill()  # SIGKILL: it has no chance to clean up
     assert writer.returncode == -9
-    with opened(tmp_path) as folder:
+    with opened(tmp_path, rounds=None, seeds=[0, 1]) as folder:
         checkpoint = folder.load_checkpoint()
         assert checkpoint is not None
         done = int(checkpoint["round"])
         assert done >= 5
         assert (checkpoint["weights"] == done).all()
-        folder.keep_before(done + 1)
+        folder.keep_first(2 * (done + 1))
         assert [(r["round"], r["seed"]) for r in folder.rows()] == [(r, s) for r in range(done + 1) for s in (0, 1)]
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from equifl.experiment.config import SELECTORS
-from equifl.experiment.table import DISPLAY_NAMES, MEASURES, Cell, display_name, final_rows, make_table
+from equifl.experiment.measures import MEASURES
+from equifl.experiment.names import display_name
+from equifl.experiment.table import Cell, final_rows, make_table
 
 TITLES = [measure.title for measure in MEASURES]
 
@@ -45,13 +46,13 @@ def test_the_difference_by_hand() -> None:
     found = cell(rows, "rota")
     assert found.difference == pytest.approx((2.0, 2.48414), abs=1e-5)
     assert not found.differs  # 2 - 2.48 is below 0
-    assert cell(made_up({"uniform": [10.0, 20.0, 30.0], "rota": [12.0, 23.0, 34.0]}), "rota").differs
+    assert cell(made_up({"uniform": [10.0, 20.0, 30.0], "rota": [12.0, 23.0, 34.0]}), "rota", correction=None).differs
 
 
 @pytest.mark.parametrize("title", TITLES)
 def test_intervals_are_those_of_scipy(title: str) -> None:
     ours, base = [71.5, 68.25, 80.0, 74.0, 69.5], [70.0, 69.0, 75.5, 73.0, 61.0]
-    found = cell(made_up({"rota": ours, "uniform": base}), "rota", title)
+    found = cell(made_up({"rota": ours, "uniform": base}), "rota", title, correction=None)
     low, high = stats.t.interval(0.95, 4, loc=sum(ours) / 5, scale=stats.sem(ours))
     assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx((low, high))
     assert found.difference is not None
@@ -59,6 +60,7 @@ def test_intervals_are_those_of_scipy(title: str) -> None:
     paired = stats.ttest_rel(ours, base)
     low, high = paired.confidence_interval(0.95)
     assert (mean - half_width, mean + half_width) == pytest.approx((low, high))
+    assert found.p == pytest.approx(paired.pvalue)
     assert found.differs == (paired.pvalue < 0.05)
 
 
@@ -167,7 +169,7 @@ def test_a_cohort_of_which_nobody_replied_has_no_loss_rather_than_the_best() -> 
 def test_as_json_there_is_no_nan() -> None:
     rows = made_up({"uniform": [1.0], "rota": [3.0]})
     rows[0]["local_loss"] = None
-    found = json.loads(json.dumps(make_table(rows).as_dict(), allow_nan=False))
+    found = json.loads(json.dumps(make_table(rows).to_dict(), allow_nan=False))
     assert {key: found[key] for key in ("round", "seeds", "baseline")} == {
         "round": 10,
         "seeds": 1,
@@ -179,6 +181,7 @@ def test_as_json_there_is_no_nan() -> None:
         "half_width": None,
         "difference": [2.0, None],
         "best": False,
+        "p": None,
     }
     assert found["cells"]["rota"]["local loss"]["difference"] == [None, None]
     assert found["cells"]["uniform"]["local loss"] == {
@@ -186,6 +189,7 @@ def test_as_json_there_is_no_nan() -> None:
         "half_width": None,
         "difference": None,
         "best": False,
+        "p": None,
     }
 
 
@@ -193,8 +197,8 @@ def test_as_json_there_is_no_nan() -> None:
 
 
 def test_each_of_the_six_has_a_name_and_ones_own_key_is_left_alone() -> None:
-    assert list(DISPLAY_NAMES) == list(SELECTORS)
-    assert display_name("uniform") == "Random"
+    names = [display_name(key) for key in ("uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota")]
+    assert names == ["Random", "Power-of-Choice", "DivFL", "SubTrunc", "UnionFL", "Rota"]
     assert [display_name(key) for key in ("subtrunc_0.95", "Uniform", "mine")] == ["subtrunc_0.95", "Uniform", "mine"]
 
 
@@ -240,15 +244,15 @@ def test_records_without_cohorts_say_nothing_of_them() -> None:
     assert make_table([{key: found[key] for key in found if key != "cohort"} for found in rows]).notes == ()
 
 
-@pytest.mark.parametrize(("full", "told"), [(6, "60 %"), (10, "100 %"), (5, None), (0, None)])
-def test_says_where_b_was_reached_with_the_first_pick_in_most_rounds(full: int, told: str | None) -> None:
+@pytest.mark.parametrize(("full", "shown"), [(6, "60 %"), (10, "100 %"), (5, None), (0, None)])
+def test_says_where_b_was_reached_with_the_first_pick_in_most_rounds(full: int, shown: str | None) -> None:
     rows = chosen({"divfl": [[i] for i in range(10)], "subtrunc": [[i + 1] for i in range(10)]}, seeds=1)
     for found in rows[10:]:
         found["saturated_at"] = 1 if found["round"] < full else 2 if found["round"] % 2 else None
     expected = (
-        f"b was reached with the first pick in most rounds of SubTrunc ({told}), so the loss term hardly chooses"
+        f"b was reached with the first pick in most rounds of SubTrunc ({shown}), so the loss term hardly chooses"
     )
-    assert make_table(rows).notes == ((f"{expected}: try a larger b.",) if told else ())
+    assert make_table(rows).notes == ((f"{expected}: try a larger b.",) if shown else ())
 
 
 def test_only_rounds_that_know_of_saturation_count() -> None:
@@ -266,4 +270,4 @@ def test_a_parameter_that_does_nothing_is_one_line_for_all_who_have_it() -> None
         "b was reached with the first pick in most rounds of lam_0 (100 %), lam_1 (100 %) and lam_2 (100 %), so the "
         "loss term hardly chooses: try a larger b.",
     )
-    assert json.loads(json.dumps(table.as_dict()))["notes"] == list(table.notes)
+    assert json.loads(json.dumps(table.to_dict()))["notes"] == list(table.notes)

@@ -8,6 +8,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from equifl import Rota, Selector, SubTrunc
+from equifl.experiment.checkpoint import read_checkpoint, write_checkpoint
 from equifl.experiment.run_folder import FolderBusyError, RunFolder
 from equifl.flower import FairSelection
 from tests.flower.pretend_grid import (
@@ -94,3 +95,55 @@ def test_to_resume_one_waits_until_the_stopped_run_has_left_its_folder(tmp_path:
     leaves.join()
     play(resumed, grid, 1, resumed.arrays)
     assert [row["round"] for row in stopped.rows()] == [0, 1]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def resumed(folder: Path) -> FairSelection:
+    return FairSelection.resume(folder, FedAvg(), Rota(), k=3, identity="partition-id", patience=0.5)
+
+
+def test_rows_are_sealed_and_a_damaged_one_is_refused_with_nothing_changed(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), grid_of(), 3)
+    rounds = tmp_path / "rounds.jsonl"
+    whole = rounds.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for damaged, message in (
+        (whole.replace(b"cohort", b"cohosu", 1), r"line 1: is damaged \(its checksum does not match\)"),
+        (b"".join([lines[0], lines[0], lines[2]]), r"line 2: is of round 0, rota, seed 0; expected: round 1, rota"),
+        (b"".join(lines[:2]), "2 records where the checkpoint has 3; put both files back"),
+    ):
+        rounds.write_bytes(damaged)
+        before = files(tmp_path)
+        with pytest.raises(ValueError, match=message):
+            resumed(tmp_path)
+        assert files(tmp_path) == before
+    rounds.write_bytes(whole)
+    assert resumed(tmp_path).rounds_played == 3  # and the refusals left no lock behind
+
+
+def test_rounds_without_their_checkpoint_are_not_dropped(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), grid_of(), 3)
+    (tmp_path / "checkpoint.npz").unlink()
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match="3 records where the checkpoint has 0; put both files back"):
+        fair(Rota(), folder=tmp_path, resume=True)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "key", ["identities", "nodes", "clients_of_nodes", "model", "model.0", "rounds_played", "store.losses"]
+)
+def test_a_checkpoint_without_one_of_its_arrays_is_refused(key: str, tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), grid_of(), 1)
+    arrays = read_checkpoint(tmp_path / "checkpoint.npz")
+    assert arrays is not None
+    del arrays[key]
+    write_checkpoint(tmp_path / "checkpoint.npz", arrays)
+    before = files(tmp_path)
+    for _ in range(2):  # the refusal leaves no lock behind
+        with pytest.raises(ValueError, match=r"cannot be used \(.*"):
+            resumed(tmp_path)
+    assert files(tmp_path) == before

@@ -1,15 +1,18 @@
 import logging
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
 from equifl import PowerOfChoice, Rota, SubTrunc, Uniform
 from tests.flower.federation import initial_arrays
 from tests.flower.pretend_grid import (
+    Fault,
     PretendGrid,
     failing,
     fair,
@@ -200,3 +203,214 @@ def test_after_a_resume_a_missing_loss_is_set_aside_too(tmp_path: Path) -> None:
     resumed = fair(SubTrunc(), folder=tmp_path, resume=True)
     play(resumed, grid, 1, resumed.arrays)
     assert resumed.rounds_played == 4
+
+
+def spoilt(change: Callable[[Any], Any]) -> Fault:
+    """The honest reply to training, but for this change of its content."""
+
+    def fault(question: Message, reply: Message) -> list[Message]:
+        if question.metadata.message_type == "train":
+            change(reply.content)
+        return [reply]
+
+    return fault
+
+
+def stored(**fields: Any) -> Fault:
+    """The first array stored otherwise."""
+
+    def change(content: Any) -> None:
+        array = content["arrays"]["0"]
+        whole: Any = {"dtype": "float32", "shape": (20, 10), "stype": array.stype, "data": array.data} | fields
+        content["arrays"]["0"] = Array(**whole)
+
+    return spoilt(change)
+
+
+def array_of(dtype: str, shape: tuple[int, ...] = (20, 10)) -> Fault:
+    return stored(data=Array(np.zeros(shape).astype(dtype)).data)
+
+
+def header(text: str) -> Fault:
+    return stored(data=b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(800))
+
+
+def metrics_as(**values: Any) -> Fault:
+    return spoilt(lambda content: next(iter(content.metric_records.values())).update(values))
+
+
+UNUSABLE: dict[str, tuple[Fault, str]] = {
+    "no bytes": (stored(data=b""), "is not as NumPy writes it"),
+    "half of the bytes": (
+        stored(data=Array(np.zeros((20, 10), np.float32)).data[:300]),
+        "it cannot be read: ValueError",
+    ),
+    "a header alone": (stored(data=Array(np.zeros((20, 10), np.float32)).data[:128]), "it cannot be read: ValueError"),
+    "no array": (stored(data=b"not an array" * 9), "is not as NumPy writes it"),
+    "a length of -1": (
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 10)}"),
+        "impossible shape (-1, 10)",
+    ),
+    "1e12 numbers": (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}"), "ValueError"),
+    "deep brackets": (header("-" * 5000 + "1"), "it cannot be read: "),
+    "other serialisation": (stored(stype="torch.tensor"), "serialisation type 'torch.tensor'"),
+    "text": (array_of("<U3"), "its array 0 is of type <U3"),
+    "complex": (array_of("complex64"), "its array 0 is of type complex64"),
+    "objects": (header("{'descr': '|O', 'fortran_order': False, 'shape': (20, 10)}"), "it cannot be read: ValueError"),
+    "longdouble": (array_of("longdouble"), "its array 0 is of type"),
+    "empty": (array_of("float32", (0,)), "its array 0 has shape (0,), not (20, 10)"),
+    "arrays in another order": (
+        spoilt(lambda content: content.update(arrays=ArrayRecord(dict(reversed(content["arrays"].items()))))),
+        "other arrays than were sent",
+    ),
+    "an array too many": (
+        spoilt(lambda content: content["arrays"].update({"2": Array(np.zeros(1))})),
+        "other arrays than were sent",
+    ),
+    "two array records": (
+        spoilt(lambda content: content.update(more=content["arrays"])),
+        "2 array records instead of 1",
+    ),
+    "two metric records": (
+        spoilt(lambda content: content.update(more=MetricRecord({"a": 1}))),
+        "2 metric records instead of 1",
+    ),
+    "metrics as a configuration": (
+        spoilt(lambda content: content.update(metrics=ConfigRecord({"num-examples": b"60"}))),
+        "no metric `num-examples` (there: none)",
+    ),
+    "a metric too many": (metrics_as(more=1.0), "metrics ("),
+    "a list for a number": (metrics_as(train_loss=[1.0, 2.0]), "metrics ("),
+    "an integer beyond the floats": (metrics_as(train_loss=10**400), "it cannot be read: OverflowError"),
+    "an integer of 5000 digits": (metrics_as(**{"partition-id": 10**5000}), "it cannot be read: "),
+    "examples below 0": (metrics_as(**{"num-examples": -5}), "num-examples is -5"),
+    "examples without end": (metrics_as(**{"num-examples": 1e300}), "num-examples is 1e+300"),
+    "weights that overflow": (weighing(3e38), "its weights are not finite, or nearly so"),
+    "an error": (failing, "it reports an error: out of memory"),
+}
+
+
+@pytest.mark.parametrize("first_round", [True, False], ids=["at once", "later"])
+@pytest.mark.parametrize(("fault", "why"), UNUSABLE.values(), ids=UNUSABLE)
+def test_one_reply_ends_nothing(
+    fault: Fault, why: str, first_round: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are averaged as FedAvg does without it, and its sender is named."""
+
+    def result(fault: Fault) -> Any:
+        folder = tmp_path / fault.__name__
+        strategy, grid = fair(Rota(), k=8, folder=folder), grid_of()
+        sent = initial_arrays()
+        if not first_round:
+            sent = play(strategy, grid, 1).arrays
+        node = next(node for node, partition in grid.partitions.items() if partition == 5)
+        grid.faults[node] = lambda question, reply: (
+            fault(question, reply) if question.metadata.message_type == "train" else [reply]
+        )
+        return play(strategy, grid, 1, sent).arrays, rows(folder)[-1]["set_aside"]
+
+    with caplog.at_level(logging.WARNING, "flwr"):
+        arrays, aside = result(fault)
+    assert aside == [5]
+    assert re.search(rf"a reply of node \d+( \(partition-id:5\))? is set aside: .*{re.escape(why)}", caplog.text)
+    expected, nobody = result(silent)
+    assert nobody == []
+    assert [array.data for array in arrays.values()] == [array.data for array in expected.values()]
+
+
+def test_a_round_without_a_usable_reply_leaves_the_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    strategy, grid = fair(SubTrunc(), folder=tmp_path), grid_of()
+    before = play(strategy, grid, 1).arrays
+    grid.faults = dict.fromkeys(grid.partitions, UNUSABLE["two metric records"][0])
+    with caplog.at_level(logging.WARNING, "flwr"):
+        assert play(strategy, grid, 2, before).train_metrics_clientapp == {}
+    assert strategy.arrays == before
+    assert [sorted(row["cohort"]) for row in rows(tmp_path)[1:]] == [row["set_aside"] for row in rows(tmp_path)[1:]]
+    grid.faults = {}
+    assert play(strategy, grid, 1, before).train_metrics_clientapp
+
+
+def test_one_reply_does_not_say_how_the_client_is_written() -> None:
+    grid, strategy = grid_of(), fair(SubTrunc(), k=8)
+    grid.faults = dict.fromkeys(grid.partitions, silent)
+    grid.faults[next(iter(grid.partitions))] = without("train_loss")
+    play(strategy, grid, 1)
+    grid.faults = {}
+    assert play(strategy, grid, 1).train_metrics_clientapp
+
+
+def test_a_reply_to_another_message_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def stray(question: Message, reply: Message) -> list[Message]:
+        reply.metadata.__dict__["_reply_to_message_id"] = "another"
+        return [reply]
+
+    grid = grid_of()
+    node = next(node for node, partition in grid.partitions.items() if partition == 5)
+    grid.faults[node] = stray
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(fair(Rota(), k=8, folder=tmp_path), grid, 1)
+    assert f"a reply of node {node} came late or twice" in caplog.text
+    assert rows(tmp_path)[0]["set_aside"] == [5]
+
+
+EVALUATIONS: dict[str, Callable[[MetricRecord], Any]] = {
+    "lacks the examples": lambda metrics: metrics.pop("num-examples"),
+    "examples as a list": lambda metrics: metrics.update({"num-examples": [1, 2]}),
+    "nan examples": lambda metrics: metrics.update({"num-examples": float("nan")}),
+    "a metric too many": lambda metrics: metrics.update(more=0.5),
+    "an accuracy as a list": lambda metrics: metrics.update(eval_acc=[0.5]),
+    "an integer beyond the floats": lambda metrics: metrics.update(eval_acc=10**400),
+}
+
+
+@pytest.mark.parametrize("change", EVALUATIONS.values(), ids=EVALUATIONS)
+def test_one_evaluation_ends_nothing(
+    change: Callable[[MetricRecord], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(question: Message, reply: Message) -> list[Message]:
+        if question.metadata.message_type == "evaluate":
+            change(next(iter(reply.content.metric_records.values())))
+        return [reply]
+
+    def accuracy(fault: Fault) -> Any:
+        grid, folder = grid_of(), tmp_path / fault.__name__
+        grid.faults[next(node for node, partition in grid.partitions.items() if partition == 5)] = fault
+        result = play(fair(Rota(), k=8, folder=folder), grid, 1)
+        return result.evaluate_metrics_clientapp[1]["eval_acc"], rows(folder)[0]
+
+    def unevaluated(question: Message, reply: Message) -> list[Message]:
+        return [] if question.metadata.message_type == "evaluate" else [reply]
+
+    with caplog.at_level(logging.WARNING, "flwr"):
+        found, row = accuracy(fault)
+    assert row["set_aside"] == [5]
+    assert row["client_accuracy"][5] is None
+    assert re.search(r"an evaluation of node \d+ \(partition-id:5\) is set aside: ", caplog.text)
+    assert found == accuracy(unevaluated)[0]
+
+
+def test_a_reply_in_half_precision_does_not_decide_for_the_model() -> None:
+    grid, strategy = grid_of(), fair(Uniform(), k=8)
+    play(fair(Uniform(), k=8), grid, 1)
+    grid.faults = {grid.asked_to("train")[0]: array_of("float16")}  # the first to be averaged
+    assert [array.numpy().dtype for array in play(strategy, grid, 1).arrays.values()] == [np.float32, np.float32]
+
+
+def test_losses_near_the_largest_number_are_recorded(tmp_path: Path) -> None:
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, saying(train_loss=1.7e308))
+    play(fair(Rota(), folder=tmp_path), grid, 1)
+    assert np.isfinite(rows(tmp_path)[0]["local_loss"])
+
+
+def test_an_average_that_is_not_finite_leaves_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            return ArrayRecord([np.full_like(array.numpy(), np.nan) for array in arrays.values()]), metrics  # type: ignore[union-attr]
+
+    strategy = fair(Rota(), Broken())
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(strategy, grid_of(), 1)
+    assert strategy.arrays == initial_arrays()
+    assert "the average is not finite; the model is unchanged" in caplog.text

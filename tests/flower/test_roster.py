@@ -74,7 +74,7 @@ def test_an_identity_is_written_whole(value: Any, written: str) -> None:
     assert Roster("id").value({"id": value}) == written
 
 
-@pytest.mark.parametrize("value", [float("nan"), [1, 2], None])
+@pytest.mark.parametrize("value", [float("nan"), [1, 2], None, "", "x" * 129, 1e200, "a\nb", "a\x00", "\x1b[31m"])
 def test_what_is_no_identity(value: Any) -> None:
     assert Roster("id").value({"id": value}) is None
 

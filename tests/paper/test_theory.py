@@ -87,13 +87,13 @@ def test_the_first_constant_is_as_small_as_stated(K: int) -> None:
 def test_noise_is_covered_by_the_stated_and_by_the_printed_constants(K: int, E: int, N: int) -> None:
     x = 1 / math.sqrt(K)
     c = 1 + (E - 1) / E * x * (1 + x / E) ** max(E - 2, 0)  # Step 0 of docs/theory.md, before it is simplified
-    apart = {"K": K, "L": 1.0, "E": E, "f0": 0.0, "sigma2": 1.0}
+    setting = {"K": K, "L": 1.0, "E": E, "f0": 0.0, "sigma2": 1.0}
     needed = 2 * c / (E * N * K) + 3 / (2 * K) + 4 * c / (E * N * math.sqrt(K))
     assert c <= 1 + 1.4 * x
-    assert needed <= theory.corrected_bound(N=N, gamma=0.0, **apart) * (1 + 1e-12)  # type: ignore[arg-type]
-    assert needed <= theory.bound(N=N, gamma=0.0, **apart) * (1 + 1e-12)  # type: ignore[arg-type]
-    needed_apart = 2 * c / (E * N * K) + 3 / (2 * K) + 2 * c / (E * N * math.sqrt(K))
-    assert needed_apart <= theory.separated_bound(m=N, delta=0.0, **apart) * (1 + 1e-12)  # type: ignore[arg-type]
+    assert needed <= theory.corrected_bound(N=N, gamma=0.0, **setting) * (1 + 1e-12)  # type: ignore[arg-type]
+    assert needed <= theory.bound(N=N, gamma=0.0, **setting) * (1 + 1e-12)  # type: ignore[arg-type]
+    needed_separated = 2 * c / (E * N * K) + 3 / (2 * K) + 2 * c / (E * N * math.sqrt(K))
+    assert needed_separated <= theory.separated_bound(m=N, delta=0.0, **setting) * (1 + 1e-12)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -141,8 +141,8 @@ def test_the_loss_of_the_experiment_is_as_smooth_as_it_says(convergence: Any) ->
     for size in 10 ** rng.uniform(-4, 1, size=200):
         w, other = rng.normal(size=(2, convergence.DIMENSIONS)) * [[2.0], [size]]
         derivatives = [convergence.derivative(problem.residuals(at)) for at in (w, w + other)]
-        apart = np.abs(derivatives[1] - derivatives[0]) / np.linalg.norm(other)  # of every example, as ||x|| = 1
-        worst = max(worst, float(apart.max()))
+        difference = np.abs(derivatives[1] - derivatives[0]) / np.linalg.norm(other)  # of every example, as ||x|| = 1
+        worst = max(worst, float(difference.max()))
     assert 0.9 < worst <= convergence.L  # the constant holds, and is not a generous one
 
 

@@ -20,10 +20,10 @@ def configuration(selectors: Sequence[str] = ("uniform", "subtrunc", "rota"), **
 def records(config: dict[str, Any], played: int | None = None) -> list[dict[str, Any]]:
     """The rows of so many rounds (default all), in the order of a run."""
     rng = np.random.default_rng(0)
-    lanes: dict[tuple[str, int], list[list[int]]] = {(n, s): [] for n in config["selectors"] for s in config["seeds"]}
+    runs: dict[tuple[str, int], list[list[int]]] = {(n, s): [] for n in config["selectors"] for s in config["seeds"]}
     rows = []
     for round in range(config["rounds"] if played is None else played):
-        for (name, seed), cohorts in lanes.items():
+        for (name, seed), cohorts in runs.items():
             cohorts.append(rng.permutation(config["clients"])[: config["per_round"]].tolist())
             row = {"round": round, "selector": name, "seed": seed, "cohort": cohorts[-1], "local_loss": 1.0}
             row |= {"bytes_down": 1000, "bytes_up": 800}

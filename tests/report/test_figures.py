@@ -3,17 +3,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equifl.experiment.table import DISPLAY_NAMES, make_table
+from equifl.experiment.names import display_name
+from equifl.experiment.table import make_table
 from equifl.report.figures import MOST_POINTS, Drawing, draw
 from equifl.report.numbers import make_numbers
 from equifl.report.styles import BAND, style
+from equifl.selectors import SELECTORS
 from tests.report.example_records import configuration, records
 
 LEGENDS = ("accuracy", "dissimilarity", "worst10", "plane", "clients", "counts", "terms", "bytes")
 NATURAL: dict[str, Any] = {"data": {"name": "synthetic", "path": None, "partition": {"kind": "natural"}}}
 
 
-KEYS = {name: key for key, name in DISPLAY_NAMES.items()}
+KEYS = {display_name(key): key for key in SELECTORS}
 
 
 def key(name: str) -> str:

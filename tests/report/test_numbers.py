@@ -25,9 +25,9 @@ def row(seed: int, round: int, cohort: list[int], **more: Any) -> dict[str, Any]
     return base | more
 
 
-def evaluated(seed: int, round: int, cohort: list[int], clients: list[float], apart: float) -> dict[str, Any]:
+def evaluated(seed: int, round: int, cohort: list[int], clients: list[float], dissimilarity: float) -> dict[str, Any]:
     accuracy = sum(clients) / len(clients)
-    more = {"dissimilarity": apart, "worst10": min(clients)}
+    more = {"dissimilarity": dissimilarity, "worst10": min(clients)}
     return row(seed, round, cohort, accuracy=accuracy, client_accuracy=clients, **more)
 
 

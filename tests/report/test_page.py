@@ -213,7 +213,7 @@ def test_the_table_has_display_names_and_its_notes() -> None:
     assert "Below, the difference to Random." in page.text  # one seed: no stars to explain
     assert "a star" not in page.text
     many = read(configuration())
-    assert "the difference to Random, seed by seed; a star where its interval excludes zero." in many.text
+    assert "the difference to Random, seed by seed; a star where it is significant at the 5 % level" in many.text
     assert len(many.all("p", **{"class": "note"})) == 1
 
 

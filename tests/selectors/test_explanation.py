@@ -25,7 +25,7 @@ def test_the_objective_is_made_once_for_a_cohort_and_its_explanation() -> None:
     assert why["objective"]["G"] == pytest.approx(DivFL().objective(signals)(cohort))
 
 
-def test_a_selector_that_chooses_otherwise_than_by_its_objective_is_heard() -> None:
+def test_a_selector_that_chooses_otherwise_than_by_its_objective_is_followed() -> None:
     class Lowest(DivFL):
         def select(self, signals: Signals, k: int, *, rng: Any) -> Ints:
             return np.flatnonzero(signals.available)[:k]

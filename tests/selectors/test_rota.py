@@ -282,8 +282,8 @@ def turns_taken(rounds: int, n: int, k: int, *, online: Callable[[int], Bools], 
         available = online(round)
         cohort = Rota().select(store.signals(round, available=available), min(k, int(available.sum())), rng=round)
         store.observe(cohort, round=round)
-        told = cohort[cohort != mute]
-        store.observe(told, updates=updates[told])
+        answered = cohort[cohort != mute]
+        store.observe(answered, updates=updates[answered])
     return store.times_selected
 
 
@@ -337,3 +337,41 @@ def test_with_a_third_online_cohorts_are_as_balanced_as_by_lifetime_counts() -> 
         return float(np.mean(found))
 
     assert imbalance(1) < 1.15 * imbalance(10**6)
+
+
+def others_balance(cohort: Ints, updates: Floats, others: Bools) -> float:
+    """|sum over honest members of (u - mean)|^2, for each of them: the same for any number of random ones."""
+    members = cohort[others[cohort]]
+    off = (updates[members] - updates[others].mean(axis=0)).sum(axis=0)
+    return float((off**2).sum()) / len(members)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 100.0, 1e4, 1e6, 1e12, 1e19, 1e25, 1e31, 1e37])
+@pytest.mark.parametrize("kind", ["updates", "distances"])
+def test_an_outlier_does_not_undo_the_balance_of_the_others(scale: float, kind: str) -> None:
+    ours, random = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        updates = rng.normal(size=(100, 16))
+        others = np.arange(100) != rng.integers(100)
+        sent = np.where(others[:, None], updates, scale * updates).astype(np.float32)
+        apart = np.linalg.norm(sent[:, None].astype(np.float64) - sent, axis=2)
+        signals = Signals(updates=sent) if kind == "updates" else Signals(distances=apart)
+        ours.append(others_balance(Rota().select(signals, 10, rng=seed), updates, others))
+        random += [others_balance(Uniform().select(signals, 10, rng=s), updates, others) for s in range(10)]
+    assert np.mean(ours) < 0.75 * np.mean(random)
+
+
+@pytest.mark.parametrize(("liars", "together"), [(5, False), (30, False), (30, True), (49, True)])
+@pytest.mark.parametrize("scale", [1e4, 1e6, 1e30])
+def test_nor_do_several_that_are_fewer_than_half(liars: int, scale: float, together: bool) -> None:
+    ours, random = [], []
+    for seed in range(8):
+        updates = np.random.default_rng(seed).normal(size=(100, 16))
+        others = np.arange(100) >= liars
+        sent = updates.copy()
+        sent[~others] = scale * (updates[:1] if together else updates[~others])
+        signals = Signals(updates=sent.astype(np.float32))
+        ours.append(others_balance(Rota().select(signals, 10, rng=seed), updates, others))
+        random += [others_balance(Uniform().select(signals, 10, rng=s), updates, others) for s in range(10)]
+    assert np.mean(ours) < 0.75 * np.mean(random)

@@ -12,7 +12,7 @@ class TestContract(SelectorContract):
         return Uniform()
 
 
-def test_everybody_has_the_same_chance_heard_from_or_not() -> None:
+def test_everybody_has_the_same_chance_known_or_not() -> None:
     signals = random_signals(10, unknown=4)
     draws = 3000
     counts = np.zeros(10)

@@ -63,9 +63,9 @@ def test_who_never_answers_is_asked_less_and_less(selector: Selector) -> None:
         cohort = selector.select(store.signals(round), 4, rng=rng)
         asked[cohort] += 1
         store.observe(cohort, round=round)
-        told = cohort[answers[cohort]]
-        if len(told):
-            store.observe(told, updates=rng.normal(size=(len(told), 3)), losses=rng.random(len(told)))
+        answered = cohort[answers[cohort]]
+        if len(answered):
+            store.observe(answered, updates=rng.normal(size=(len(answered), 3)), losses=rng.random(len(answered)))
     assert (asked[4:] <= 6).all()
     assert (asked[4:] >= 4).all()
 

@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 import equifl
 from equifl import DivFL, Rota, Signals, SubTrunc, UnionFL
 from equifl.experiment.callbacks import Callback
+from equifl.experiment.checkpoint import read_checkpoint, write_checkpoint
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records, Results, load_results
 from equifl.experiment.run_folder import CHECKPOINT, RunFolder
@@ -91,6 +94,160 @@ def test_records_of_a_finished_run_with_a_hole_are_refused_and_not_dropped(
     assert rounds.read_bytes() == damaged
 
 
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped after two of three rounds, with the checkpoint of one."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    assert not play(folder, stop_after=1)
+    checkpoint = (folder / CHECKPOINT).read_bytes()
+    assert not play(folder, stop_after=2)
+    (folder / CHECKPOINT).write_bytes(checkpoint)
+    return folder
+
+
+def without(array: Any) -> None:
+    return None
+
+
+CHANGES: dict[str, Any] = {
+    "is missing": without,
+    "has an axis more": lambda array: array[None],
+    "has another type": lambda array: array.astype(np.float16),
+    "is shorter": lambda array: array[..., :-1] if array.ndim else np.zeros(0, array.dtype),
+}
+KEYS = ["models", "recent", "updates", "apart", "store.losses", "store.available", "store.progress", "server.parts"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("key", [*KEYS, "rounds_played"])
+def test_a_checkpoint_with_an_array_that_is_wrong_is_refused_in_one_sentence(
+    change: str, key: str, stopped: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    arrays = read_checkpoint(folder / CHECKPOINT)
+    assert arrays is not None
+    changed = CHANGES[change](arrays.pop(key))
+    write_checkpoint(folder / CHECKPOINT, arrays if changed is None else {**arrays, key: changed})
+    before = files(folder)
+    with pytest.raises(
+        ValueError, match=rf"checkpoint\.npz: cannot be used \(checkpoint: .*`?{key}`?.*delete it to run"
+    ):
+        play(folder)
+    assert files(folder) == before
+
+
+def test_a_checkpoint_of_another_model_is_refused(stopped: Path, tmp_path: Path) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(stopped, folder)
+    simulate(CONFIG, out=other, device="cpu", callbacks=[Stop(1)], model="mlp")
+    arrays = read_checkpoint(other / CHECKPOINT)
+    mine = read_checkpoint(folder / CHECKPOINT)
+    assert arrays is not None
+    assert mine is not None
+    for name, message in (
+        ("config.crc", r"`updates` is float32 of shape .*, expected float32"),
+        ("", "of another run"),
+    ):
+        write_checkpoint(folder / CHECKPOINT, arrays | ({name: mine[name]} if name else {}))
+        before = files(folder)
+        with pytest.raises(ValueError, match=rf"checkpoint\.npz: cannot be used \(.*{message}"):
+            play(folder)
+        assert files(folder) == before
+
+
+@pytest.mark.parametrize("line", [*range(1, 13)])
+def test_damage_before_the_checkpoint_is_refused_and_after_it_is_made_again(
+    line: int, stopped: Path, tmp_path: Path, uninterrupted: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Six selectors: the checkpoint has the first six records."""
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    rounds = folder / "rounds.jsonl"
+    lines = rounds.read_bytes().splitlines(keepends=True)
+    lines[line - 1] = lines[line - 1].replace(b"cohort", b"cohosu")
+    rounds.write_bytes(b"".join(lines))
+    before = files(folder)
+    if line <= 6:
+        with pytest.raises(
+            ValueError, match=rf"rounds\.jsonl, line {line}: is damaged \(its checksum does not match\)"
+        ):
+            play(folder)
+        assert files(folder) == before
+    else:
+        assert play(folder)
+        assert rounds.read_bytes() == uninterrupted
+        assert f"line {line}: is damaged (its checksum does not match); it is after the checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.99])
+def test_a_finished_run_that_lost_its_end_gets_it_back_and_keeps_the_rest(
+    kept: float, tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert play(tmp_path / "run")
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    rounds.write_bytes(uninterrupted[: int(kept * len(uninterrupted))])
+    appended: list[int] = []
+    append = RunFolder.append
+
+    def appending(self: RunFolder, rows: Any) -> None:
+        appended.append(len(rows))
+        append(self, rows)
+
+    monkeypatch.setattr(RunFolder, "append", appending)
+    assert play(tmp_path / "run")
+    assert rounds.read_bytes() == uninterrupted
+    assert sum(appended) == 18 - uninterrupted[: int(kept * len(uninterrupted))].count(b"\n")
+
+
+def test_records_that_come_out_otherwise_are_not_replaced(
+    tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert play(tmp_path / "run")
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    rounds.write_bytes(uninterrupted[:-1])  # the last record is only half there
+    before = files(tmp_path / "run")
+    played = Federation.play
+
+    def otherwise(self: Federation) -> Any:
+        return [record | {"local_loss": 7.0} if record["round"] else record for record in played(self)]
+
+    monkeypatch.setattr(Federation, "play", otherwise)
+    with pytest.raises(
+        ValueError, match=r"rounds\.jsonl, line 7: comes out otherwise when it is played again .*; delete"
+    ):
+        play(tmp_path / "run")
+    assert files(tmp_path / "run") == before
+
+
+def test_a_run_of_an_earlier_version_goes_on_from_its_checkpoint(
+    stopped: Path, tmp_path: Path, uninterrupted: bytes
+) -> None:
+    """It has neither checksums nor the memory of the server rule."""
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: stored[key] for key in ("config", "made_with")}))
+    old = plain((folder / "rounds.jsonl").read_bytes())
+    (folder / "rounds.jsonl").write_bytes(old)
+    arrays = read_checkpoint(folder / CHECKPOINT)
+    assert arrays is not None
+    kept = {name: array for name, array in arrays.items() if name not in ("config.crc", "server.parts")}
+    write_checkpoint(folder / CHECKPOINT, kept)
+    assert play(folder)
+    found = (folder / "rounds.jsonl").read_bytes()
+    assert plain(found) == plain(uninterrupted)
+    assert found.splitlines()[:6] == old.splitlines()[:6]  # as they were
+
+
+def plain(rounds: bytes) -> bytes:
+    return re.sub(rb', "crc": "[0-9a-f]{8}"}', b"}", rounds)
+
+
 def test_a_finished_run_has_no_checkpoint_and_nothing_left_to_play(
     tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +306,7 @@ def die_at(now):
 
 def appending(self, rows):
     if moment == "half of the last records" and rows[0]["round"] == CONFIG.rounds - 1:
-        text = "".join(records._line(row) for row in rows).encode()
+        text = b"".join(records.record_line(row) for row in rows)
         with (self.path / records.ROUNDS).open("ab") as file:
             file.write(text[: len(text) // 2])
         die_at(moment)
@@ -158,9 +315,10 @@ def appending(self, rows):
         die_at("all records")
 
 def syncing(path):
-    die_at("records on the disk")
+    ends = path == folder and (folder / records.CHECKPOINT).exists()
+    die_at("records on the disk" if ends else "")
     sync(path)
-    die_at("folder on the disk")
+    die_at("folder on the disk" if ends else "")
 
 def unlinking(self, **options):
     unlink(self, **options)
@@ -222,10 +380,10 @@ def test_a_checkpoint_that_the_disk_refuses_does_not_end_a_run(
     with pytest.raises(OSError, match=r"checkpoint\.npz: cannot be written \(File too large\)"):
         play(tmp_path / "stopped", stop_after=1)  # who asks it to stop must know that there is no checkpoint
     assert play(tmp_path / "run")
-    told = (
+    warning = (
         f"{tmp_path / 'run' / CHECKPOINT}: cannot be written (File too large); the run goes on and tries again later"
     )
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [told] * 2
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [warning] * 2
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
 
 
@@ -303,7 +461,8 @@ def test_in_memory_it_is_the_same_and_leaves_nothing(
     results = simulate(CONFIG, device="cpu")
     assert results.finished
     assert results.folder is None
-    assert [json.loads(line) for line in uninterrupted.splitlines()] == json.loads(json.dumps(results.records))
+    stored = [{k: v for k, v in json.loads(line).items() if k != "crc"} for line in uninterrupted.splitlines()]
+    assert stored == json.loads(json.dumps(results.records))
     assert list(tmp_path.iterdir()) == []
     assert results.report("page.html") == Path("page.html")
     with pytest.raises(ValueError, match=r"output: missing; results in memory have no folder"):
@@ -312,35 +471,40 @@ def test_in_memory_it_is_the_same_and_leaves_nothing(
 
 def test_settings_are_keys_of_the_configuration() -> None:
     results = simulate(CONFIG, device="cpu", rounds=1, selectors={"rota": {}}, evaluate_every=1)
-    assert (results.rounds_played, list(results.table.cells)) == (1, ["rota"])
+    assert (results.rounds_played, list(results.table().cells)) == (1, ["rota"])
     assert results.config["clients"] == 10  # as before
     with pytest.raises(ValueError, match="round: unknown key; did you mean `rounds`"):
         simulate(CONFIG, round=1)
 
 
-def test_callbacks_are_told_of_start_rounds_and_end(tmp_path: Path) -> None:
-    told: list[Any] = []
+def test_an_unknown_engine_is_refused_before_any_data_are_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="engine: 'compile' is not known; did you mean 'compiled'"):
+        simulate(engine="compile", data={"name": "arrays", "path": str(tmp_path / "missing.npz")})
 
-    class Told(Callback):
+
+def test_callbacks_are_called_at_start_rounds_and_end(tmp_path: Path) -> None:
+    noted: list[Any] = []
+
+    class Noted(Callback):
         def on_start(self, config: Config, player: Any) -> None:
-            told.append((config.rounds, player.device))
+            noted.append((config.rounds, player.device))
 
         def on_round(self, played: int, records: Records) -> None:
-            told.append((played, len(records)))
+            noted.append((played, len(records)))
 
         def on_end(self, results: Results) -> None:
-            told.append(results.finished)
+            noted.append(results.finished)
 
     simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Stop(2)])
-    simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Told()])
-    assert told == [(3, "cpu"), (2, 12), (3, 6), True]  # what was played before, then what is new
+    simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Noted()])
+    assert noted == [(3, "cpu"), (2, 12), (3, 6), True]  # what was played before, then what is new
 
 
 def test_results_of_a_folder_are_those_of_the_run(tmp_path: Path) -> None:
     results = simulate(CONFIG, out=tmp_path / "run", device="cpu")
     again = load_results(tmp_path / "run")
     assert again.records == json.loads(json.dumps(results.records))
-    assert again.table.as_dict() == results.table.as_dict()
+    assert again.table().to_dict() == results.table().to_dict()
     assert repr(results).splitlines()[0] == "Results(synthetic, 3 of 3 rounds)"
     assert "Rota" in repr(results)
 
@@ -384,3 +548,35 @@ def test_a_section_is_put_over_the_one_that_is_there() -> None:
     results = simulate(CONFIG, device="cpu", rounds=1, train={"epochs": 1})
     assert results.config["train"]["model"] == "logistic"
     assert (results.config["train"]["steps"], results.config["train"]["epochs"]) == (None, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["torch", pytest.param("compiled", marks=pytest.mark.compiled)])
+@pytest.mark.parametrize(
+    ("model", "train", "more"),
+    [
+        ("lenet", {}, {}),
+        ("mlp", {"epochs": 1, "momentum": 0.9}, {"server": {"aggregate": "loss"}}),
+        ("mlp", {}, {"signal": "gradient"}),
+        ("logistic", {"epochs": 2}, {"sketch": 32, "availability": {"online": 0.6, "dropout": 0.2}}),
+    ],
+)
+def test_a_run_is_the_same_alone_and_in_company(
+    engine: str, model: str, train: dict[str, Any], more: dict[str, Any]
+) -> None:
+    def played(seeds: list[int], names: list[str]) -> dict[tuple[int, str, int], dict[str, Any]]:
+        partition = {"kind": "dirichlet", "alpha": 0.3, "least": 5}  # cohorts and clients of unequal sizes
+        results = simulate(
+            engine=engine,
+            data={"name": "digits", "partition": partition},
+            train={"model": model, "lr": 0.05, **train},
+            selectors={name: {} for name in names},
+            seeds=seeds,
+            **{"clients": 11, "per_round": 3, "rounds": 4, "evaluate_every": 2, **more},
+        )
+        return {(record["round"], record["selector"], record["seed"]): record for record in results.records}
+
+    company = played([0, 1, 2], ["uniform", "power_of_choice", "divfl", "unionfl", "rota"])
+    for name in ("rota", "unionfl"):
+        for key, record in played([1], [name]).items():
+            assert record == company[key]

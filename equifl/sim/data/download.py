@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from equifl._numerics.checks import known
+from equifl._numerics.checks import brief, known
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # file name, bytes done, bytes in all if known
 
@@ -30,8 +31,8 @@ class Source:
     Args:
         folder: where they lie, in `data_dir` or another of `places`.
         files: the digest of each file, as "algorithm:hexadecimal".
-        addresses: what stands before a file's name; the publisher's, then mirrors.
-        download: bytes to download.
+        addresses: what stands before a file's name; the publisher's, then mirrors, but https first.
+        download: bytes to download; no more than these are read of any file.
         archive: name and digest of the .tar.gz that is downloaded instead, with the files in `folder` inside.
 
     >>> SOURCES["heart-disease"].folder, len(SOURCES["heart-disease"].files)
@@ -54,7 +55,7 @@ SOURCES: dict[str, Source] = {
             "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
             "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
         },
-        addresses=("http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/"),
+        addresses=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
         download=11_594_722,
     ),
     "fashion-mnist": Source(
@@ -66,8 +67,8 @@ SOURCES: dict[str, Source] = {
             "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
         },
         addresses=(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         ),
         download=30_878_645,
     ),
@@ -153,8 +154,8 @@ def _download(name: str, source: Source, folder: Path, progress: Progress | None
             folder.mkdir(parents=True, exist_ok=True)
             fetch(source, address, folder, progress)
             return
-        except (OSError, HTTPException) as error:
-            failures.append(f"{address}: {' '.join(str(error).split())}")
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: redirected to what is no address
+            failures.append(f"{address}: {brief(error)}")
             if isinstance(error, HTTPError):  # which is the open reply, too
                 error.close()
     files = ", ".join(_missing(source, folder))
@@ -165,7 +166,7 @@ def _download(name: str, source: Source, folder: Path, progress: Progress | None
 def _fetch_files(source: Source, address: str, folder: Path, progress: Progress | None) -> None:
     for file in _missing(source, folder):
         with _moved_into_place(folder / file, source.files[file]) as part:
-            _transfer(address + file, part, progress)
+            _transfer(address + file, part, source.download, progress)
 
 
 def _fetch_archive(source: Source, address: str, folder: Path, progress: Progress | None) -> None:
@@ -173,7 +174,7 @@ def _fetch_archive(source: Source, address: str, folder: Path, progress: Progres
     assert source.archive is not None
     archive, digest = source.archive
     with _temporary(folder / archive) as packed:
-        _transfer(address + archive, packed, progress)
+        _transfer(address + archive, packed, source.download, progress)
         _require_digest(packed, archive, digest)
         with tarfile.open(packed) as tar:
             for file in _missing(source, folder):
@@ -183,13 +184,26 @@ def _fetch_archive(source: Source, address: str, folder: Path, progress: Progres
                     shutil.copyfileobj(member, out)
 
 
-def _transfer(address: str, to: Path, progress: Progress | None) -> None:
+class _WebAlone(HTTPRedirectHandler):
+    """Follows redirects to http and https; urllib would follow those to ftp as well."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not re.match("https?://", newurl, re.IGNORECASE):
+            raise OSError(f"is redirected to {newurl}; allowed: http and https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _transfer(address: str, to: Path, most: int, progress: Progress | None) -> None:
     request = Request(address, headers={"User-Agent": "equifl"})  # some servers refuse urllib's own
-    with urlopen(request, timeout=_TIMEOUT) as response, to.open("wb") as out:
+    with build_opener(_WebAlone).open(request, timeout=_TIMEOUT) as response, to.open("wb") as out:
         length = response.headers.get("Content-Length")
+        if length and not re.fullmatch("[0-9]{1,18}", length):
+            raise OSError(f"has the Content-Length {length}; expected a number of bytes")
         total = int(length) if length else None
+        if total is not None and total > most:
+            raise OSError(f"has {total} bytes; expected: at most {most}, which all published files have together")
         done = 0
-        while block := response.read(_BLOCK):
+        while block := response.read(min(_BLOCK, most - done)):  # if there is more, the digest will tell
             out.write(block)
             done += len(block)
             if progress is not None:

@@ -49,7 +49,7 @@ class OwnArrays:
 
 def load_own_arrays(*, path: str | Path | None = None, standardise: bool | None = None) -> Dataset:
     """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
-    require("path", path, isinstance(path, str | Path) and Path(path).is_file(), "the path of an .npz file")
+    require("path", path, isinstance(path, str | Path) and is_file(path), "the path of an .npz file")
     require("standardise", standardise, standardise is None or isinstance(standardise, bool), "True or False")
     own = read_own(str(path))
     if own.faults:
@@ -60,6 +60,14 @@ def load_own_arrays(*, path: str | Path | None = None, standardise: bool | None 
     why = "False, or leave it out: the examples are integers, which stay as they are; measurements are to be float32"
     require("standardise", standardise, not standardise, why)
     return dataset
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a plain file; a name that is too long is none."""
+    try:
+        return Path(path).is_file()
+    except OSError:
+        return False
 
 
 def read_own(path: str | Path) -> OwnArrays:
@@ -163,7 +171,16 @@ def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any] | None], list[str]]:
                     faults.append(
                         f"{name}: is an array of Python objects; allowed: numbers or text; save it with {how}"
                     )
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         why = "" if "pickle" in str(error) else f" ({error})"  # numpy takes all else for a pickle
         return {}, [f"path: {str(path)!r} is not an .npz file of numbers{why}; np.savez writes one"]
     return arrays, faults

@@ -81,15 +81,15 @@ def _classes(
     even = f"a multiple of {step}, so that {classes} classes come out even at {c} a client"
     require("clients", clients, clients % step == 0, even)
     shards = clients * c // classes  # of every class
-    has = _dealt_classes(clients, classes, c, rng)
-    owners = []
+    splits = []
     for name, y in (("training", dataset.y_train), ("test", dataset.y_test)):
         members = np.bincount(y, minlength=classes)
         fewest = int(members.argmin())
         most = f"at most {members[fewest] * classes // c}, as class {fewest} has {members[fewest]} {name} examples"
         require("clients", clients, shards <= members[fewest], most)
-        owners.append(_dealt_examples(y, has * (members // shards), rng))
-    train, test = owners
+        splits.append((y, members // shards))
+    has = _dealt_classes(clients, classes, c, rng)
+    train, test = (_dealt_examples(y, has * each, rng) for y, each in splits)
     return _sized(train, dataset, clients, rng, sizes, size_sigma, least=max(c, _LEAST)), test
 
 
@@ -115,7 +115,7 @@ def _dealt_classes(clients: int, classes: int, c: int, rng: np.random.Generator)
 def _dirichlet(
     dataset: Dataset, clients: int, rng: np.random.Generator, *, alpha: float = 0.5, least: int = 10
 ) -> tuple[Ints, Ints]:
-    require("alpha", alpha, is_number(alpha) and 0 < alpha < np.inf, "above 0")
+    require("alpha", alpha, is_number(alpha) and 0 < alpha < 1e100, "above 0, below 1e100")
     integer("least", least, least=1)
     examples = len(dataset.y_train)
     most = f"at most {examples // least}, as there are {examples} training examples for at least {least} each"
@@ -269,7 +269,7 @@ def _sized(
 ) -> Ints:
     """If sizes are to be lognormal, leave every client a part of its examples, and the largest client all."""
     require("sizes", sizes, sizes in ("equal", "lognormal"), "'equal' or 'lognormal'")
-    require("size_sigma", sigma, is_number(sigma) and 0 < sigma < np.inf, "above 0")
+    require("size_sigma", sigma, is_number(sigma) and 0 < sigma < 1e6, "above 0, below 1e6")
     if sizes == "equal":
         return owner
     logs = sigma * rng.normal(size=clients)

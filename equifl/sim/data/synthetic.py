@@ -6,6 +6,9 @@ import numpy as np
 
 from equifl._numerics.checks import integer, is_number, require
 from equifl.sim.data.dataset import Dataset, cut, every_nth, standardised
+from equifl.sim.memory import Part, require_room
+
+_MEAN = 453  # examples of a client, where `largest` takes none away
 
 
 def make_synthetic(
@@ -27,8 +30,9 @@ def make_synthetic(
     integer("seed", seed, least=0)
     integer("largest", largest, least=5)  # every fifth is for testing
     for field, value in (("alpha", alpha), ("beta", beta)):
-        require(field, value, is_number(value) and 0 <= value < np.inf, "0 or more")
+        require(field, value, is_number(value) and 0 <= value <= 1e30, "0 or more, up to 1e30")
     require("iid", iid, isinstance(iid, bool), "True or False")
+    require_room([Part("the data", clients * (1500 + 770 * min(_MEAN, largest)), "clients, data.largest")])
     features, classes = 60, 10
     parts = []
     for client in range(clients):

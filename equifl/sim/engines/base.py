@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from numpy.typing import NDArray
@@ -46,13 +46,17 @@ class Engine(Protocol):
     """What the round loop needs of an engine; another engine can be added without changing the loop.
 
     `examples` and `batches` are positions in the training data; -1 = no example. Rows are independent of each other.
+    `runs` (M,) says which run each row belongs to; rows of a run follow each other. On a CPU a row's result depends on
+    the rows of its run alone, to the last bit. None = all are of one run.
 
     Attributes:
         name: its name in configurations and records.
+        packages: beside PyTorch, what it computes with; their versions are recorded.
         device: where weights, losses and gradients are.
     """
 
-    name: str
+    name: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
     device: torch.device
 
     def __init__(self, job: Job) -> None: ...
@@ -62,23 +66,23 @@ class Engine(Protocol):
         """Why it does not support a job here, in words; "" if it does."""
         ...
 
-    def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
+    def train(self, weights: Tensor, batches: Ints, local: LocalTraining, runs: Ints | None = None) -> Trained:
         """Local SGD of every row of `weights` (M, d) on its own batches (M, steps, batch).
 
         A step without any example is not taken, so that clients may differ in how many steps they make.
         """
         ...
 
-    def losses(self, weights: Tensor, examples: Ints) -> Tensor:
+    def losses(self, weights: Tensor, examples: Ints, runs: Ints | None = None) -> Tensor:
         """(M,) loss of each row of `weights` over its own examples (M, n)."""
         ...
 
-    def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
+    def gradients(self, weights: Tensor, examples: Ints, runs: Ints | None = None) -> tuple[Tensor, Tensor]:
         """The same, and (M, d) its gradient."""
         ...
 
     def scores(self, weights: Tensor) -> NDArray[Any]:
-        """(M, test examples) the task's score of each model on each test example."""
+        """(M, test examples) the task's score of each model on each test example; each row is a run."""
         ...
 
     def limit_memory(self, bytes: int, *, models: int, batch: int) -> None:

@@ -8,11 +8,12 @@ from equifl.sim.engines.compiled.engine import CompiledEngine
 from equifl.sim.engines.torch.engine import TorchEngine
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CompiledEngine, TorchEngine)}  # fastest first
+CHOICES = ("auto", *ENGINES)  # what a configuration may say
 
 
 def choose_engine(job: Job, wanted: str = "auto") -> tuple[Engine, str]:
     """The engine `wanted`, or with "auto" the first that supports the job; and a note on the choice."""
-    known("engine", [wanted], ["auto", *ENGINES])
+    known("engine", [wanted], CHOICES)
     obstacles: dict[str, str] = {}
     for name, engine in ENGINES.items():
         if wanted in ("auto", name):

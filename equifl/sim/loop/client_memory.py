@@ -123,11 +123,20 @@ class ClientMemory:
             state["sketches"] = np.stack([stores[i]["updates"] for i in self.informed])
         return state | {"updates": self.updates.cpu().numpy(), "apart": self.pairwise.cpu().numpy()}
 
+    def layout(self) -> dict[str, tuple[Any, tuple[int, ...]]]:
+        """The type and shape of every array that `state` returns."""
+        store, runs = self._runs[0].store.state_dict(), len(self._runs)
+        kept = {key: array for key, array in store.items() if key not in ("updates", "history")}
+        found = {f"store.{key}": (array.dtype, (runs, *array.shape)) for key, array in kept.items()}
+        if self._sketch and self.informed:
+            found["sketches"] = np.dtype(np.float32), (len(self.informed), len(self._runs[0].store), self._sketch)
+        whole = {"updates": self.updates, "apart": self.pairwise}
+        return found | {key: (np.dtype(np.float32), tuple(array.shape)) for key, array in whole.items()}
+
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `state` returned."""
-        self.updates = torch.from_numpy(state["updates"]).to(self._device)
-        known = "apart" in state  # older checkpoints lack it
-        self.pairwise = torch.from_numpy(state["apart"]).to(self._device) if known else distances(self.updates)
+        """Restore what `state` returned, if it has the `layout`."""
+        self.updates = to_device(state["updates"], self._device)
+        self.pairwise = to_device(state["apart"], self._device)
         self._show(*to_host(self.pairwise, self._short))
         for i, run in enumerate(self._runs):
             stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equifl._numerics.checks import known, require
+from equifl._numerics.checks import brief, known, require, shown
 from equifl.experiment.config import Availability, Config
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import catalogue as data
 from equifl.sim.data.dataset import Dataset
+from equifl.sim.data.own_arrays import is_file
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.local_training import LocalTraining
 
@@ -34,9 +35,10 @@ class Environment:
 
     @classmethod
     def make(cls, config: Config, dataset: Dataset, seed: int) -> Environment:
-        """The environment of a seed, with the data partitioned by the configuration."""
+        """The environment of a seed, with the data partitioned by a configuration that is `resolved`."""
+        assert config.clients is not None
         rng = np.random.default_rng([seed, STREAMS.index("partition")])
-        clients, options = number_of_clients(config, dataset), partition_options(config)
+        clients, options = config.clients, partition_options(config)
         try:
             parts = split(config.data.partition.kind, dataset, clients, rng=rng, **options)
         except ValueError as error:
@@ -81,18 +83,14 @@ class Environment:
 
 
 def resolved(config: Config, dataset: Dataset) -> Config:
-    """The configuration with the number of clients filled in from the natural clients of the data set."""
-    return replace(config, clients=number_of_clients(config, dataset))
-
-
-def number_of_clients(config: Config, dataset: Dataset) -> int:
-    """The number of clients: the configuration's, else that of the data set's natural clients."""
+    """The configuration with the number of clients, if it has none, from the natural clients of the data set."""
     if config.clients is not None:
-        return config.clients
+        return config
     try:
-        return len(natural_clients(dataset, drop_incomplete=bool(config.data.partition.drop_incomplete)))
+        ids = natural_clients(dataset, drop_incomplete=bool(config.data.partition.drop_incomplete))
     except ValueError as error:
         raise ValueError(f"data: {error}") from None
+    return replace(config, clients=len(ids))
 
 
 def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment]) -> list[str]:
@@ -126,10 +124,11 @@ def _given(section: object, *other: str) -> dict[str, object]:
 
 def read_trace(path: str, clients: int) -> Bools:
     """(rounds, N) from a CSV file of 0 and 1."""
+    require("availability.trace", path, is_file(path), "the path of a CSV file")
     try:
         table = np.loadtxt(Path(path), delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
-        raise ValueError(f"availability.trace: {path} cannot be read ({error})") from None
+        raise ValueError(f"availability.trace: {shown(path)} cannot be read ({brief(error)})") from None
     require("availability.trace", path, table.shape[1] == clients, f"{clients} columns, not {table.shape[1]}")
     require("availability.trace", path, bool(np.isin(table, (0, 1)).all()), "0 and 1 only")
     return table.astype(bool)

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equifl.aggregators import Replies, make_aggregator
-from equifl.experiment.config import Config, make_selector
+from equifl.experiment.checkpoint import require_layout, rounds_in
+from equifl.experiment.config import Config
+from equifl.experiment.selector_tables import make_selector
 from equifl.metrics import fairness, participation, round_bytes
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
@@ -30,14 +32,14 @@ from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
 from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, pairs, require_finite, rows_of, stack
+from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
+from equifl.sim.memory import AT_A_TIME, require_room, run_memory
 from equifl.sim.models.validation import examples_of
-from equifl.sim.models.zoo import build_module, make_module
+from equifl.sim.models.zoo import build_module, count_parameters, make_module
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
 log = logging.getLogger(__name__)
-
-_AT_A_TIME = 2**24  # numbers of weights and examples, where all clients report
 
 
 class Federation:
@@ -52,14 +54,18 @@ class Federation:
         self.config = config = resolved(config, dataset)
         train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
         built = train.model, shape, dataset.classes, train.model_options
+        first = Environment.make(config, dataset, config.seeds[0])
+        everything = len(dataset.y_train) + len(dataset.y_test)
+        require_room(run_memory(config, first.sizes, count_parameters(*built), everything, device=device))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the model is tested, always with the same weights
             self.model = StackedModel.of(make_module(*built, examples), shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device), engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         self.local = LocalTraining(**{name: getattr(train, name) for name in options}, tf32=bool(train.tf32))
-        self.aggregator = make_aggregator(config.server.aggregate, {"q": config.server.q})
-        environments = {seed: Environment.make(config, dataset, seed) for seed in config.seeds}
+        self.aggregator = make_aggregator(config.server.aggregate, vars(config.server))
+        others = {seed: Environment.make(config, dataset, seed) for seed in config.seeds[1:]}
+        environments = {first.seed: first} | others
         for remark in remarks(config, dataset, environments.values()):
             log.info(remark)
         self.runs = [
@@ -76,7 +82,8 @@ class Federation:
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None:
-            models = max(len(self.runs) * config.largest_cohort, len(next(self._all_clients())))
+            at_once = max(len(next(self._all_clients(run))) for run in self.runs)
+            models = max(len(self.runs) * config.largest_cohort, at_once)
             self.engine.limit_memory(config.memory_limit, models=models, batch=self.local.batch_size)
 
     def _new_store(self, environment: Environment) -> SignalStore:
@@ -159,7 +166,7 @@ class Federation:
             if (environment.seed, client) not in made:
                 made[environment.seed, client] = environment.batches(self.local, round, client)
         batches = [made[self.runs[run].seed, client] for run, client in pairs(of_run, clients)]
-        trained = self.engine.train(weights, stack(batches), self.local)
+        trained = self.engine.train(weights, stack(batches), self.local, of_run)
         total = trained.last_loss + trained.weights.sum(dim=1)
         updates = torch.sub(weights, trained.weights, out=trained.weights)  # not used again
         return LocalUpdates(updates, trained.last_loss, trained.steps * self.local.lr, total)
@@ -174,7 +181,7 @@ class Federation:
             chosen = pairs(of_run[rows], clients[rows])
             examples = [self.runs[run].environment.signal_examples(client) for run, client in chosen]
             there = to_device(rows, self.engine.device)
-            losses[there] = self.engine.losses(received[there], stack(examples))
+            losses[there] = self.engine.losses(received[there], stack(examples), of_run[rows])
         return losses
 
     def _aggregate(self, replies: AllReplies) -> Tensor:
@@ -190,19 +197,18 @@ class Federation:
             models[i] -= self.config.server.lr * step
         return models
 
-    def _all_clients(self) -> Iterator[Ints]:
-        """All clients, in parts small enough for the memory."""
-        clients = len(self.runs[0].environment.sizes)
-        examples = max(int(run.environment.sizes.max()) for run in self.runs)
+    def _all_clients(self, run: Run) -> Iterator[Ints]:
+        """All clients of a run, in parts small enough for the memory."""
+        clients, examples = len(run.environment.sizes), int(run.environment.sizes.max())
         batches = self.local.batch_size * (self.local.steps or (self.local.epochs or 1) * examples)
-        step = max(1, _AT_A_TIME // (self.model.parameters + examples + batches))
+        step = max(1, AT_A_TIME // (self.model.parameters + examples + batches))
         for start in range(0, clients, step):
             yield np.arange(start, min(start + step, clients))
 
     def _fresh_reports(self) -> Iterator[Reports]:
         """Fresh signals: every client's loss, and gradient where it is needed, at its run's current model."""
         for i, run in enumerate(self.runs):
-            for clients in self._all_clients() if run.needs else ():
+            for clients in self._all_clients(run) if run.needs else ():
                 examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
                 weights = self.models[i].expand(len(clients), -1)
                 gradients = torch.zeros(0)
@@ -216,7 +222,7 @@ class Federation:
         """Stale signals: every client reports once before the first round. Runs of a seed get the same reports."""
         for seed in self.config.seeds:
             runs = [i for i, run in enumerate(self.runs) if run.seed == seed and run.needs]
-            for clients in self._all_clients() if runs else ():
+            for clients in self._all_clients(self.runs[runs[0]]) if runs else ():
                 environment = self.runs[runs[0]].environment
                 weights = self.models[runs[0]].expand(len(clients), -1)
                 examples = stack([environment.signal_examples(client) for client in clients.tolist()])
@@ -245,7 +251,7 @@ class Federation:
         """f(w): the mean over clients of their loss at the evaluated model."""
         weights = self.recent[i].mean(dim=0)
         losses = []
-        for clients in self._all_clients():
+        for clients in self._all_clients(run):
             examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
             losses.append(self.engine.losses(weights.expand(len(clients), -1), examples))
         return torch.cat(losses).mean()
@@ -264,14 +270,26 @@ class Federation:
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything the next round depends on, as plain arrays."""
         models = {"models": self.models.cpu().numpy(), "recent": self.recent.cpu().numpy()}
+        models |= memories_to_state([run.memory for run in self.runs])
         return self.memory.state() | models | {"rounds_played": np.array(self.rounds_played)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
-        """Restore what `state` returned; `cohorts` are those of each (selector, seed) so far, from the records."""
-        for name in ("models", "recent"):
-            if name in state:  # older checkpoints lack one of them
-                setattr(self, name, torch.from_numpy(state[name]).to(self.engine.device))
-        for run in self.runs:
-            run.cohorts = list(cohorts[run.name, run.seed])
+        """Restore what `state` returned; `cohorts` are those of each (selector, seed) so far, from the records.
+
+        Raises:
+            ValueError: an array is missing, or not of the type and shape that this configuration has; nothing is
+                restored then.
+        """
+        played, (runs, d) = rounds_in(state, self.config.rounds), self.models.shape
+        recent = runs, min(self.config.server.average_last, played + 1), d
+        models = {"models": (np.float32, (runs, d)), "recent": (np.float32, recent), "rounds_played": (np.int64, ())}
+        require_layout(state, self.memory.layout() | models | memories_layout(state, runs))
+        memories = memories_of_state(state, self.engine.device)
+        chosen = [list(cohorts.get((run.name, run.seed), ())) for run in self.runs]
+        if any(len(rounds) != played for rounds in chosen):
+            raise ValueError(f"checkpoint: is of {played} rounds, and not every run has so many records")
+        for run, rounds, memory in zip(self.runs, chosen, memories, strict=True):
+            run.cohorts, run.memory = rounds, memory
         self.memory.load_state(state)
-        self.rounds_played = int(state["rounds_played"])
+        self.models, self.recent = (to_device(state[name], self.engine.device) for name in ("models", "recent"))
+        self.rounds_played = played

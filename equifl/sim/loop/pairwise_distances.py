@@ -18,10 +18,7 @@ from equifl.signals import Ints
 from equifl.sim.engines.torch.transfers import to_device
 
 _LOST = 1e-3  # of the sum of two squares: smaller results lost precision to cancellation
-_AT_A_TIME = {
-    "cpu": 2**20,
-    "cuda": 2**26,
-}  # numbers centred at a time: within the caches, or a small part of the memory
+_AT_A_TIME = {"cpu": 2**20, "cuda": 2**26}  # numbers centred: within the caches, or a small part of the memory
 _DIRECT = 2**22  # numbers that are subtracted at a time
 
 

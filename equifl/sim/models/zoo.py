@@ -5,14 +5,15 @@ A new model is a function in this file and an entry in `MODELS`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import brief, integer, require, shown
+from equifl.experiment.named_object import named_object
 from equifl.sim.models.validation import validate
 
 Shape: TypeAlias = tuple[int, ...]
@@ -47,6 +48,7 @@ def lenet(shape: Shape, classes: int) -> nn.Module:
 
 def mlp(shape: Shape, classes: int, hidden: int = 64) -> nn.Module:
     """One hidden layer."""
+    integer("train.model_options.hidden", hidden, least=1)
     inputs = torch.Size(shape).numel()
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
@@ -73,13 +75,32 @@ def make_module(
 
 def build_module(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> nn.Module:
     """The model of this name, or your own by "package.module:Class", made with `options`."""
+    require("train.model", name, name in MODELS or ":" in name, f"{', '.join(MODELS)} or package.module:Class")
+    own = (
+        None
+        if name in MODELS
+        else named_object("train.model", name, _makes_module, "a torch.nn.Module class or a function")
+    )
     try:
-        if name in MODELS:
-            module = MODELS[name](shape, classes, **options)
-        else:
-            path, colon, attribute = name.partition(":")
-            require("train.model", name, bool(colon), f"{', '.join(MODELS)} or package.module:Class")
-            module = getattr(importlib.import_module(path), attribute)(**options)
-    except (ImportError, AttributeError, TypeError, RuntimeError) as error:
-        raise ValueError(f"train.model: {name!r} with {dict(options)} cannot be made ({error})") from None
-    return module
+        return MODELS[name](shape, classes, **options) if own is None else own(**options)
+    except Exception as error:  # a user's module may raise anything
+        if own is None and isinstance(error, ValueError):
+            raise
+        raise ValueError(
+            f"train.model: {shown(name)} with {shown(dict(options))} cannot be made ({brief(error)})"
+        ) from None
+
+
+def count_parameters(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> int:
+    """The number of a model's weights, without memory for them if it can be made on PyTorch's device "meta"."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                module = build_module(name, shape, classes, options)
+        except ValueError:  # it computes with its weights as it is made, or cannot be made at all
+            module = build_module(name, shape, classes, options)
+    return sum(weight.numel() for weight in module.parameters()) if isinstance(module, nn.Module) else 0
+
+
+def _makes_module(found: Any) -> bool:
+    return isinstance(found, FunctionType) or (isinstance(found, type) and issubclass(found, nn.Module))

@@ -1,9 +1,11 @@
 import hashlib
 import io
+import re
 import shutil
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +18,8 @@ import pytest
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.download import SOURCES, Source, get, locate, places
 from tests.conftest import free_port
+
+ADDRESSES = [source.addresses for source in SOURCES.values()]  # before the tests put others there
 
 CONTENT = {"a.bin": bytes(range(256)) * 4096, "b.bin": b"short"}
 TINY = Source(
@@ -65,6 +69,23 @@ class Unmeasured(Quiet):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(CONTENT[self.path.rpartition("/")[2]])
+
+
+def answering(*headers: tuple[str, str], status: int = 200, body: bytes = b"", forever: bool = False) -> type[Quiet]:
+    """A server that always answers so; `forever`: that it sends the body until nobody reads it any more."""
+
+    class Answering(Quiet):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for header in headers:
+                self.send_header(*header)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+                while forever:
+                    self.wfile.write(body)
+
+    return Answering
 
 
 class Servers:
@@ -244,6 +265,75 @@ def test_an_interrupted_download_leaves_no_file(
 ) -> None:
     published_at(monkeypatch, servers.start(Broken))
     assert "9 " in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (("Content-Length", "many"), "has the Content-Length many; expected a number of bytes"),
+        (("Content-Length", "-5"), "has the Content-Length -5; expected"),
+        (("Content-Length", "9" * 5000), r"has the Content-Length 9+... \(5,0.. characters\)"),
+        (("Content-Length", "1e3"), "has the Content-Length 1e3; expected"),
+        (("Content-Length", str(2**40)), "has 1099511627776 bytes; expected: at most 1048581, which all published"),
+        (("Content-Length", "1048582"), "has 1048582 bytes; expected: at most 1048581"),
+    ],
+)
+def test_a_bad_length_goes_to_the_mirror(
+    header: tuple[str, str], message: str, good: str, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bad = servers.start(answering(header, body=b"something"))
+    published_at(monkeypatch, bad)
+    assert re.search(message, refusal(tmp_path / "mine"))
+    published_at(monkeypatch, bad, good)
+    assert found(get("tiny", tmp_path / "mine")) == sorted(CONTENT)
+
+
+def test_no_more_is_read_than_was_published(servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    endless = answering(body=bytes(2**16), forever=True)
+    published_at(monkeypatch, servers.start(endless))
+    sizes = []
+    with pytest.raises(ValueError, match=r"what came is not a\.bin \(its sha256 is not the published one\)"):
+        get("tiny", tmp_path, progress=lambda _, done, __: sizes.append(done))
+    assert sizes[-1] == TINY.download
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("file:///etc/passwd", "file:///etc/passwd' is not allowed"),
+        ("ftp://127.0.0.1/a.bin", "is redirected to ftp://127.0.0.1/a.bin; allowed: http and https"),
+        ("data:text/plain,short", "data:text/plain,short' is not allowed"),
+        ("http://[::1/a.bin", "Invalid IPv6 URL"),
+    ],
+)
+def test_redirects_leave_the_web_never(
+    target: str, message: str, good: str, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bad = servers.start(answering(("Location", target), status=302))
+    published_at(monkeypatch, bad)
+    assert message in refusal(tmp_path / "mine")
+    published_at(monkeypatch, bad, good)
+    assert found(get("tiny", tmp_path / "mine")) == sorted(CONTENT)
+
+
+def test_redirects_within_the_web_are_followed(
+    good: str, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Moved(Quiet):
+        def do_GET(self) -> None:
+            self.send_response(301)
+            self.send_header("Location", good + self.path.rpartition("/")[2])
+            self.end_headers()
+
+    published_at(monkeypatch, servers.start(Moved))
+    assert found(get("tiny", tmp_path / "mine")) == sorted(CONTENT)
+
+
+@pytest.mark.parametrize("addresses", ADDRESSES)
+def test_what_is_encrypted_is_tried_first(addresses: tuple[str, ...]) -> None:
+    assert addresses[0].startswith("https://")
+    assert list(addresses) == sorted(addresses, key=lambda address: not address.startswith("https://"))
 
 
 def test_a_user_who_interrupts_leaves_no_file(good: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_one_array_alone_is_refused(tmp_path: Path) -> None:
 
 
 def test_own_arrays_need_a_path(tmp_path: Path) -> None:
-    for path in (None, 3, tmp_path, tmp_path / "nothing.npz"):
+    for path in (None, 3, tmp_path, tmp_path / "nothing.npz", "x" * 100_000, "/dev/zero"):
         with pytest.raises(ValueError, match=r"path: .* is not allowed; allowed: the path of an .npz file"):
             load("arrays", path=path)
     with pytest.raises(ValueError, match="standardise: 'no' is not allowed; allowed: True or False"):

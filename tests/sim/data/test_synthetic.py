@@ -75,6 +75,7 @@ def test_synthetic_clients_differ_in_their_labels_unless_iid() -> None:
         ({"clients": 0}, r"clients: 0 is not allowed"),
         ({"seed": -1}, r"seed: -1 is not allowed"),
         ({"alpha": -1.0}, r"alpha: -1.0 is not allowed; allowed: 0 or more"),
+        ({"beta": 1e308}, r"beta: 1e\+308 is not allowed; allowed: 0 or more, up to 1e30"),
         ({"beta": "1"}, r"beta: '1' is not allowed; allowed: 0 or more"),
         ({"iid": "no"}, r"iid: 'no' is not allowed; allowed: True or False"),
         ({"alhpa": 1.0}, r"synthetic option: 'alhpa' is not known; did you mean 'alpha'\? allowed: clients, alpha"),

@@ -54,8 +54,8 @@ def test_very_many_sketches_are_learnt_in_parts(most: int, monkeypatch: pytest.M
 
     monkeypatch.setattr(memory, "to_host", counted)
     parts = [(run, np.arange(start, start + 2)) for run in (0, 1) for start in (0, 2, 4)]
-    told = ((np.full(2, run), ids, updates[ids], losses[ids], losses[ids]) for run, ids in parts)
-    own.store_of_everyone(0, (own.keep(*each) for each in told))
+    given = ((np.full(2, run), ids, updates[ids], losses[ids], losses[ids]) for run, ids in parts)
+    own.store_of_everyone(0, (own.keep(*each) for each in given))
     assert waits == {0: 3, 15: 2, 1000: 1}[most]
     assert runs[0].store.signals(0).losses.tolist() == [0, 1, 2, 3, 4, 5]
     assert runs[0].store.signals(0).updates is None

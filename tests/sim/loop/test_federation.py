@@ -110,7 +110,7 @@ def test_epochs_of_clients_of_unequal_size() -> None:
 def test_stale_signals_are_those_of_who_took_part_last() -> None:
     federation = make()
     first = federation.models[0].clone()
-    expected = local_updates(federation, first, list(range(N)), -1) / (3 * 0.1)  # everyone is heard once before
+    expected = local_updates(federation, first, list(range(N)), -1) / (3 * 0.1)  # everyone reports once before
     for round in range(3):
         model = federation.models[0].clone()
         before = distances_of(expected)
@@ -140,10 +140,10 @@ def test_fresh_signals_are_everyones_at_the_current_model(examples: int | None) 
     slow, world = reference(), federation.runs[0].environment
     for _ in range(3):
         asked = [world.signal_examples(client) for client in range(N)]
-        heard = [slow.gradient(federation.models[0], ids) for ids in asked]
+        reported = [slow.gradient(federation.models[0], ids) for ids in asked]
         federation.play()
-        np.testing.assert_allclose(Scripted.seen[-1].losses, [loss for loss, _ in heard], rtol=1e-4)
-        gradients = torch.stack([gradient for _, gradient in heard])
+        np.testing.assert_allclose(Scripted.seen[-1].losses, [loss for loss, _ in reported], rtol=1e-4)
+        gradients = torch.stack([gradient for _, gradient in reported])
         torch.testing.assert_close(federation.memory.updates[0].double(), gradients, rtol=1e-3, atol=1e-5)
         assert examples is None or all(len(ids) == examples for ids in asked)
 
@@ -157,9 +157,9 @@ def test_everyone_in_a_world_sees_the_same_but_for_the_selection() -> None:
     federation = make("seeds=[3, 4]", "availability.dropout=0.3", selectors={"one": scripted, "other": scripted})
     for _ in range(4):
         federation.play()
-    one, apart, other, _ = federation.models  # one-3, one-4, other-3, other-4
+    one, another_seed, other, _ = federation.models  # one-3, one-4, other-3, other-4
     assert torch.equal(one, other)
-    assert not torch.equal(one, apart)
+    assert not torch.equal(one, another_seed)
 
 
 def test_who_is_offline_is_not_selected() -> None:
@@ -194,7 +194,7 @@ def test_a_trace_says_who_is_online(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "cannot be read"),
+        (None, "the path of a CSV file"),
         ("1,0\n", "6 columns, not 2"),
         ("1,0,1,0,2,0\n", "0 and 1 only"),
         ("a,b\n", "cannot be"),
@@ -208,17 +208,26 @@ def test_a_wrong_trace_is_refused(text: str | None, message: str, tmp_path: Path
         make(f"availability.trace={trace}")
 
 
-def test_who_drops_out_was_selected_but_is_not_heard() -> None:
+@pytest.mark.parametrize("path", ["/dev/zero", "x" * 100_000], ids=["endless", "long"])
+def test_a_trace_that_is_no_file_is_not_read(path: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"availability.trace: .* is not allowed; allowed: the path of a CSV file"
+    ) as error:
+        make(f"availability.trace={path}")
+    assert len(str(error.value)) < 300
+
+
+def test_who_drops_out_was_selected_but_does_not_reply() -> None:
     federation = make("availability.dropout=0.5", "rounds=8")
     world = federation.runs[0].environment
     for round in range(8):
-        model, heard = federation.models[0].clone(), federation.memory.updates[0].clone()
+        model, reported = federation.models[0].clone(), federation.memory.updates[0].clone()
         if round == 0:
-            heard = (local_updates(federation, model, list(range(N)), -1) / 0.3).float()
+            reported = (local_updates(federation, model, list(range(N)), -1) / 0.3).float()
         federation.play()
         cohort = [(round + i) % N for i in range(K)]
         stayed = [client for client in cohort if not world.drops_out(round)[client]]
-        changed = ~torch.isclose(federation.memory.updates[0], heard, rtol=1e-3, atol=1e-4).all(dim=1)
+        changed = ~torch.isclose(federation.memory.updates[0], reported, rtol=1e-3, atol=1e-4).all(dim=1)
         assert set(torch.nonzero(changed).flatten().tolist()) <= set(stayed)
         expected = model.double()
         if stayed:
@@ -285,9 +294,9 @@ def test_selectors_may_see_sketches_instead_of_updates(signal: str) -> None:
         assert seen.distances is None
         np.testing.assert_allclose(short.models, whole.models, atol=1e-6)
     assert short.memory.updates.numel() == 0
-    heard = short.runs[0].store.signals(9).updates
-    assert heard is not None
-    np.testing.assert_allclose(heard, sketch.rows(whole.memory.updates[0].numpy()), atol=1e-5)
+    reported = short.runs[0].store.signals(9).updates
+    assert reported is not None
+    np.testing.assert_allclose(reported, sketch.rows(whole.memory.updates[0].numpy()), atol=1e-5)
 
 
 def test_sketches_are_what_fresh_signals_cost() -> None:
@@ -299,7 +308,7 @@ def test_sketches_are_what_fresh_signals_cost() -> None:
 def test_everyone_may_be_asked_in_small_parts(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, in_parts = make(*options), make(*options)
     expected = [at_once.play()[0] for _ in range(2)]
-    monkeypatch.setattr(federation_module, "_AT_A_TIME", 1)
+    monkeypatch.setattr(federation_module, "AT_A_TIME", 1)
     found = [in_parts.play()[0] for _ in range(2)]
     np.testing.assert_allclose(in_parts.memory.updates, at_once.memory.updates, atol=1e-6)
     np.testing.assert_allclose(in_parts.models, at_once.models, atol=1e-6)
@@ -387,7 +396,7 @@ def test_dropped_clients_are_counted(caplog: pytest.LogCaptureFixture) -> None:
         Federation(config("clients=4"), alone, device="cpu")
 
 
-def test_the_options_of_data_set_and_partition_are_apart() -> None:
+def test_the_options_of_data_set_and_partition_are_separate() -> None:
     def options(text: str) -> tuple[dict[str, object], dict[str, object]]:
         found = Config.load(None, [f"data={text}"])
         return data_options(found), partition_options(found)
@@ -432,8 +441,8 @@ def test_terms_of_the_same_name_add_up() -> None:
 
 
 def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
-    assert all(lane.store.guard for lane in make("server.guard=true").runs)
-    assert not any(lane.store.guard for lane in make().runs)
+    assert all(run.store.guard for run in make("server.guard=true").runs)
+    assert not any(run.store.guard for run in make().runs)
 
 
 @pytest.mark.parametrize("engine", ["general", "auto"])

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from equifl.sim.models.zoo import lenet, make_module
+from equifl.sim.models.zoo import count_parameters, lenet, make_module
 
 
 @pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 44_426), ((3, 32, 32), 62_006), ((1, 8, 8), 19_754)])
@@ -17,6 +17,19 @@ def test_lenet_has_the_weights_it_should(shape: tuple[int, ...], count: int) -> 
 OURS = "tests.sim.example_modules"
 
 
+@pytest.mark.parametrize("name", ["subprocess:Popen", "sys:exit", "os:system", "torch:os", "torch.nn:functional"])
+def test_a_model_is_a_class_or_a_function_before_it_is_called(name: str) -> None:
+    allowed = "which is not allowed|is not allowed; allowed: a torch.nn.Module class or a function"
+    with pytest.raises(ValueError, match=rf"train.model: '{name}' .*({allowed})"):
+        make_module(name, (1, 8, 8), 10, {"args": ["true"]})
+
+
+def test_weights_are_counted_without_making_them() -> None:
+    assert count_parameters("mlp", (1, 8, 8), 10, {"hidden": 10**15}) == (64 + 1 + 10) * 10**15 + 10
+    assert count_parameters(f"{OURS}:Residual", (1, 8, 8), 10, {"width": 6}) == 65 * 6 + 7 * 6 + 12 + 70 + 6
+    assert count_parameters(f"{OURS}:not_a_module", (1, 8, 8), 10, {}) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "options", "shape", "message"),
     [
@@ -24,9 +37,10 @@ OURS = "tests.sim.example_modules"
         ("lenet", {}, (1, 2, 2), r"mlp or logistic for images of 2x2"),
         ("lennet", {}, (1, 8, 8), r"train.model: 'lennet' is not allowed; allowed: lenet, mlp, logistic or package"),
         ("mlp", {"hiden": 3}, (1, 8, 8), r"train.model: 'mlp' with {'hiden': 3} cannot be made"),
-        ("no.such.module:Net", {}, (1, 8, 8), r"cannot be made \(No module named 'no'\)"),
-        ("mlp", {"hidden": -1}, (1, 8, 8), r"train.model: 'mlp' with {'hidden': -1} cannot be made"),
-        (f"{OURS}:Nothing", {}, (1, 8, 8), r"cannot be made"),
+        ("no.such.module:Net", {}, (1, 8, 8), r"cannot be found \(No module named 'no'\)"),
+        ("mlp", {"hidden": -1}, (1, 8, 8), r"train.model_options.hidden: -1 is not allowed; allowed: an integer"),
+        (f"{OURS}:Nothing", {}, (1, 8, 8), r"cannot be found"),
+        (f"{OURS}:Residual", {"width": 5}, (1, 8, 8), r"with {'width': 5} cannot be made \(num_channels "),
     ],
 )
 def test_rejects_models_that_cannot_be_made(name: str, options: Any, shape: tuple[int, ...], message: str) -> None:

@@ -18,8 +18,8 @@ TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # jobs
 def work(job, network, workspace, x, y, weights, examples, out, lr, momentum, weight_decay):
     """One job for one model, without the interpreter's lock: (loss, steps taken).
 
-    Nothing is checked here: an offset that is wrong reads or writes memory that belongs to others. `FastEngine` checks
-    what it is given.
+    Nothing is checked here: an offset that is wrong reads or writes memory that belongs to others. `CompiledEngine`
+    checks what it is given.
 
     Args:
         job: TRAIN on batches (steps, batch); GRADIENT, LOSS or PREDICT of examples (1, n).

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,11 +33,11 @@ class CompiledEngine:
         job: what to work on, if `supports` has no objection.
     """
 
-    name = "compiled"
+    name: ClassVar[str] = "compiled"
+    packages: ClassVar[tuple[str, ...]] = ("numba",)
 
     @classmethod
     def supports(cls, job: Job) -> str:
-        """See `Engine.supports`."""
         return obstacle(job)
 
     def __init__(self, job: Job) -> None:
@@ -58,28 +58,24 @@ class CompiledEngine:
             for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
         )
 
-    def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
-        """See `Engine.train`."""
+    def train(self, weights: Tensor, batches: Ints, local: LocalTraining, runs: Ints | None = None) -> Trained:
         self._check(weights, batches, "(models, steps, batch)")
         trained = torch.empty(weights.shape, dtype=torch.float32)
         options = float(local.lr), float(local.momentum), float(local.weight_decay)
         losses, steps = self._each(self._client.TRAIN, weights, batches, trained, options)
         return Trained(trained, losses, steps)
 
-    def losses(self, weights: Tensor, examples: Ints) -> Tensor:
-        """See `Engine.losses`."""
+    def losses(self, weights: Tensor, examples: Ints, runs: Ints | None = None) -> Tensor:
         self._check(weights, examples, "(models, examples)")
         nothing = torch.empty(len(weights), 0, dtype=torch.float32)
         return self._each(self._client.LOSS, weights, examples[:, None], nothing)[0]
 
-    def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
-        """See `Engine.gradients`."""
+    def gradients(self, weights: Tensor, examples: Ints, runs: Ints | None = None) -> tuple[Tensor, Tensor]:
         self._check(weights, examples, "(models, examples)")
         gradients = torch.empty(weights.shape, dtype=torch.float32)
         return self._each(self._client.GRADIENT, weights, examples[:, None], gradients)[0], gradients
 
     def scores(self, weights: Tensor) -> Bools:
-        """See `Engine.scores`."""
         self._check_weights(weights)
         x, y = self._test
         predicted = np.empty((len(weights), len(y)), np.float32)
@@ -110,6 +106,18 @@ class CompiledEngine:
     def _work(
         self, job: int, data: Any, weights: Any, examples: Ints, out: Any, options: tuple[float, ...] = (0.0, 0.0, 0.0)
     ) -> tuple[float, int]:
+        """The one call of compiled code, whose arrays must fit: it would read and write beyond them."""
+        filled = {self._client.LOSS: 0, self._client.PREDICT: examples.shape[-1]}.get(job, self._parameters)
+        for name, array, dtype, shape in (
+            ("weights", weights, np.float32, (self._parameters,)),
+            ("examples", examples, np.int64, (len(examples), examples.shape[-1])),
+            ("out", out, np.float32, (filled,)),
+        ):
+            if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+                raise ValueError(
+                    f"{name}: got {array.dtype} of shape {array.shape} and strides {array.strides}, expected "
+                    f"{np.dtype(dtype)} of shape {shape}, without gaps"
+                )
         if not hasattr(self._own, "workspace"):
             self._own.workspace = self._network.workspace()
         work = self._client.work
@@ -124,6 +132,9 @@ class CompiledEngine:
                 f"model: it has {self._parameters} weights, but its layers need {laid_out} for examples of shape "
                 f"{dataset.x_train.shape[1:]}; give a model that was made for this shape"
             )
+        lowest = int(min(dataset.y_train.min(initial=0), dataset.y_test.min(initial=0)))
+        if lowest < 0:
+            raise ValueError(f"data: label {lowest} is not allowed; allowed: labels of 0 or more")
         highest = int(max(dataset.y_train.max(initial=0), dataset.y_test.max(initial=0)))
         if highest >= outputs:
             raise ValueError(

@@ -248,6 +248,7 @@ def _convolution_to_weights(stage, tables, weights_gradient, activations, gradie
     while row < stage.outputs:
         operands = simd.CorrelationOperands(
             positions=stage.positions,
+            terms=stage.taps,
             y=stage.y,
             y_position_table=stage.y_position_table,
             y_row_table=stage.y_output_table + row,
@@ -258,7 +259,7 @@ def _convolution_to_weights(stage, tables, weights_gradient, activations, gradie
             w_row_stride=stage.weight_stride,
         )
         left = stage.outputs - row
-        row += simd.correlations(left, stage.taps, tables, gradients, activations, weights_gradient, operands)
+        row += simd.correlations(left, tables, gradients, activations, weights_gradient, operands)
 
 
 @njit(nogil=True)

@@ -49,6 +49,19 @@ class LoopWriter:
         """A loop over 0, 1, ..., count - 1, which is the `index` of what it gives."""
         return cgutils.for_range(self.builder, count)
 
+    def in_blocks(self, count: Any, sizes: tuple[int, ...], write: Callable[[list[Any]], None]) -> None:
+        """Loops over blocks of 0, 1, ..., count - 1: of the first size as long as there are so many, then the next.
+
+        The last size is 1. `write` is given the indices of a block.
+        """
+        done = count.type(0)
+        for size in sizes:
+            blocks = self.builder.sdiv(self.builder.sub(count, done), count.type(size))
+            with self.loop(blocks) as block:
+                first = self.add(done, self.builder.mul(block.index, count.type(size)))
+                write([self.add(first, count.type(i)) for i in range(size)])
+            done = self.add(done, self.builder.mul(blocks, count.type(size)))
+
     def add(self, *numbers: Any) -> Any:
         """The sum of integers."""
         return list(itertools.accumulate(numbers, self.builder.add))[-1]

@@ -22,6 +22,7 @@ class CorrelationOperands(NamedTuple):
     """Where the numbers of `correlations` are; see `ProductOperands` for what the fields mean."""
 
     positions: int
+    terms: int
     y: int
     y_position_table: int
     y_row_table: int
@@ -32,8 +33,8 @@ class CorrelationOperands(NamedTuple):
     w_row_stride: int
 
 
-def _correlations(rows: int, terms: int) -> Any:
-    """For each of some rows and terms: w[row, term] += sum over positions and samples of y[.., row] * x[.., term].
+def _correlations(rows: int) -> Any:
+    """For some rows and every term: w[row, term] += sum over positions and samples of y[.., row] * x[.., term].
 
     A sum has one register, to which a tile's samples are added in parts of that length: two rows and six terms are 12
     of AVX2's 16, four rows and five terms 20 of AVX-512's 32 (more would fit, but LLVM first loads all that it
@@ -45,75 +46,45 @@ def _correlations(rows: int, terms: int) -> Any:
         operands: Any = CorrelationOperands(*code.operands)
         integer = operands.positions.type
         row_offsets = [code.add(operands.y, code.table(operands.y_row_table, integer(row))) for row in range(rows)]
-        term_offsets = [
-            code.add(operands.x, code.table(operands.x_term_table, integer(term))) for term in range(terms)
-        ]
-        sums = {pair: code.variable(REGISTER) for pair in itertools.product(range(rows), range(terms))}
-        for total in sums.values():
-            build.store(constant(0.0, REGISTER), total)
-        with code.loop(operands.positions) as position:
-            x_offset = code.table(operands.x_position_table, position.index)
-            y_offset = code.table(operands.y_position_table, position.index)
-            for part in (integer(sample) for sample in range(0, SIMD_WIDTH, REGISTER.count)):
-                factors = [code.load(code.pointer(y, row, y_offset, part, kind=REGISTER)) for row in row_offsets]
-                for term, offset in enumerate(term_offsets):
-                    value = code.load(code.pointer(x, offset, x_offset, part, kind=REGISTER))
-                    for row, factor in enumerate(factors):
-                        code.fused_multiply_add(factor, value, sums[row, term])
-        for (row, term), total in sums.items():
-            offset = code.add(operands.w, build.mul(operands.w_row_stride, integer(row)), integer(term))
-            pointer = build.gep(w, [offset])
-            build.store(build.fadd(build.load(pointer), code.sum_of_lanes(build.load(total))), pointer)
+
+        def of_terms(terms: list[Any]) -> None:
+            term_offsets = [code.add(operands.x, code.table(operands.x_term_table, term)) for term in terms]
+            sums = {pair: code.variable(REGISTER) for pair in itertools.product(range(rows), range(len(terms)))}
+            for total in sums.values():
+                build.store(constant(0.0, REGISTER), total)
+            with code.loop(operands.positions) as position:
+                x_offset = code.table(operands.x_position_table, position.index)
+                y_offset = code.table(operands.y_position_table, position.index)
+                for part in (integer(sample) for sample in range(0, SIMD_WIDTH, REGISTER.count)):
+                    factors = [code.load(code.pointer(y, row, y_offset, part, kind=REGISTER)) for row in row_offsets]
+                    for term, offset in enumerate(term_offsets):
+                        value = code.load(code.pointer(x, offset, x_offset, part, kind=REGISTER))
+                        for row, factor in enumerate(factors):
+                            code.fused_multiply_add(factor, value, sums[row, term])
+            for (row, term), total in sums.items():
+                offset = code.add(operands.w, build.mul(operands.w_row_stride, integer(row)), terms[term])
+                pointer = build.gep(w, [offset])
+                build.store(build.fadd(build.load(pointer), code.sum_of_lanes(build.load(total))), pointer)
+
+        code.in_blocks(operands.terms, (_TERMS, 3, 1), of_terms)
 
     return llvm_loop(write)
 
 
-def _correlations_of_all_terms(rows: int) -> Any:
-    """A function that does `_correlations` for any number of terms, as many at a time as fit into registers."""
-    many, three, one = (_correlations(rows, terms) for terms in (_TERMS, 3, 1))
-
-    @njit(nogil=True)
-    def all_terms(terms, tables, y, x, w, operands):
-        term = 0
-        while term < terms:
-            from_here = CorrelationOperands(
-                positions=operands.positions,
-                y=operands.y,
-                y_position_table=operands.y_position_table,
-                y_row_table=operands.y_row_table,
-                x=operands.x,
-                x_position_table=operands.x_position_table,
-                x_term_table=operands.x_term_table + term,
-                w=operands.w + term,
-                w_row_stride=operands.w_row_stride,
-            )
-            if terms - term >= _TERMS:
-                many(tables, y, x, w, from_here)
-                term += _TERMS
-            elif terms - term >= 3:
-                three(tables, y, x, w, from_here)
-                term += 3
-            else:
-                one(tables, y, x, w, from_here)
-                term += 1
-
-    return all_terms
-
-
-_of_two_rows, _of_one_row = _correlations_of_all_terms(2), _correlations_of_all_terms(1)
-_of_most_rows = _correlations_of_all_terms(_ROWS) if AVX512 else _of_two_rows
+_of_two_rows, _of_one_row = _correlations(2), _correlations(1)
+_of_most_rows = _correlations(_ROWS) if AVX512 else _of_two_rows
 
 
 @njit(nogil=True)
-def correlations(rows, terms, tables, y, x, w, operands):
-    """Do `_correlations` for the next rows, as many as fit into registers, and all terms; return how many rows."""
+def correlations(rows, tables, y, x, w, operands):
+    """Do `_correlations` for the next rows, as many as fit into registers, and return how many."""
     if rows >= _ROWS:
-        _of_most_rows(terms, tables, y, x, w, operands)
+        _of_most_rows(tables, y, x, w, operands)
         return _ROWS
     if rows >= 2:
-        _of_two_rows(terms, tables, y, x, w, operands)
+        _of_two_rows(tables, y, x, w, operands)
         return 2
-    _of_one_row(terms, tables, y, x, w, operands)
+    _of_one_row(tables, y, x, w, operands)
     return 1
 
 

@@ -151,13 +151,7 @@ def _products(rows: int, *, gather: bool = False) -> Any:
                 for total, pointer in zip(totals, pointers, strict=True):
                     code.store(code.at_least(build.load(total), product.least), pointer)
 
-        done = integer(0)
-        for together in _POSITIONS[rows] if AVX512 and not gather else (1,):
-            blocks = build.sdiv(build.sub(operands.positions, done), integer(together))
-            with code.loop(blocks) as block:
-                first = code.add(done, build.mul(block.index, integer(together)))
-                at_positions([code.add(first, integer(i)) for i in range(together)])
-            done = code.add(done, build.mul(blocks, integer(together)))
+        code.in_blocks(operands.positions, _POSITIONS[rows] if AVX512 and not gather else (1,), at_positions)
 
     return llvm_loop(write)
 

@@ -1,4 +1,4 @@
-"""What the compiled engine can do, told without loading numba."""
+"""What the compiled engine can do; asking does not load its kernels."""
 
 from __future__ import annotations
 

@@ -6,11 +6,12 @@ is the gradient of each, and one program trains them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from itertools import pairwise
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -33,11 +34,11 @@ _KEPT = 4  # recorded steps, each with memory of its own
 class TorchEngine:
     """Runs stacks of models on one device.
 
-    On a CPU the stack is split into small parts that run in parallel, one thread each. They fit the caches, and their
-    size does not depend on the number of cores, so that neither do the results. PyTorch's own threads are turned off
-    in this process. On a GPU, TF32 is turned off, which PyTorch allows for convolutions by default: with its three
-    digits a GPU would give other rounds than a CPU. Training may allow it; losses, gradients, distances and evaluation
-    never use it.
+    On a CPU the stack is split into small parts that run in parallel, one thread each. They fit the caches, and none
+    has rows of two runs, so that the results depend neither on the number of cores nor on other runs. PyTorch's own
+    threads are turned off in this process. On a GPU, TF32 is turned off, which PyTorch allows for convolutions by
+    default: with its three digits a GPU would give other rounds than a CPU. Training may allow it; losses, gradients,
+    distances and evaluation never use it.
 
     Args:
         job: the model, data, device and task; the arrays are transferred to the device once.
@@ -45,7 +46,8 @@ class TorchEngine:
             five LeNets with a batch of 32 each; 2^26 on a GPU).
     """
 
-    name = "torch"
+    name: ClassVar[str] = "torch"
+    packages: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def supports(cls, job: Job) -> str:
@@ -90,11 +92,11 @@ class TorchEngine:
         self._budget, self._evaluated = min(self._budget, budget), min(self._evaluated, budget)
         self._kept, self._least = 0, 1
 
-    def train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
-        """See `Engine.train`."""
+    def train(self, weights: Tensor, batches: Ints, local: LocalTraining, runs: Ints | None = None) -> Trained:
         with _tf32(local.tf32 and self.device.type == "cuda"):
             parts = self._in_parallel(
-                lambda rows: self._train(weights[rows], batches[rows], local), len(weights), batches.shape[2]
+                lambda rows: self._train(weights[rows], self._own(batches[rows]), local),
+                self._parts(runs, len(weights), batches.shape[2]),
             )
         return Trained(
             torch.cat([part.weights for part in parts]),
@@ -142,23 +144,24 @@ class TorchEngine:
             self._steps.pop(next(iter(self._steps)))
         return self._steps.get(key)
 
-    def losses(self, weights: Tensor, examples: Ints) -> Tensor:
-        """See `Engine.losses`."""
-        return self._over_examples(weights, examples, gradients=False)[0]
+    def losses(self, weights: Tensor, examples: Ints, runs: Ints | None = None) -> Tensor:
+        return self._over_examples(weights, examples, runs, gradients=False)[0]
 
-    def gradients(self, weights: Tensor, examples: Ints) -> tuple[Tensor, Tensor]:
-        """See `Engine.gradients`."""
-        return self._over_examples(weights, examples, gradients=True)
+    def gradients(self, weights: Tensor, examples: Ints, runs: Ints | None = None) -> tuple[Tensor, Tensor]:
+        return self._over_examples(weights, examples, runs, gradients=True)
 
-    def _over_examples(self, weights: Tensor, examples: Ints, *, gradients: bool) -> tuple[Tensor, Tensor]:
+    def _over_examples(
+        self, weights: Tensor, examples: Ints, runs: Ints | None, *, gradients: bool
+    ) -> tuple[Tensor, Tensor]:
         losses = torch.zeros(len(weights), device=self.device)
         total = torch.zeros(weights.shape if gradients else (0, 0), device=self.device)
 
         def work(rows: slice) -> None:
             """Some examples at a time, each part weighted by its share of the model's examples."""
-            count = to_device((examples[rows] >= 0).sum(axis=1), self.device)
-            for columns in _chunks(examples.shape[1], self._width(rows)):
-                positions = to_device(examples[rows, columns], self.device)
+            mine = self._own(examples[rows])
+            count = to_device((mine >= 0).sum(axis=1), self.device)
+            for columns in _chunks(mine.shape[1], self._width(rows)):
+                positions = to_device(mine[:, columns], self.device)
                 share = (positions >= 0).sum(dim=1) / count
                 if gradients:
                     loss, gradient = self._gradient(weights[rows], positions)
@@ -168,7 +171,7 @@ class TorchEngine:
                         loss = self._losses(weights[rows], positions)
                 losses[rows] += share * loss
 
-        self._in_parallel(work, len(weights))
+        self._in_parallel(work, self._parts(runs, len(weights)))
         return losses, total
 
     def _losses(self, weights: Tensor, positions: Tensor) -> Tensor:
@@ -186,7 +189,6 @@ class TorchEngine:
         return losses.detach(), gradient
 
     def scores(self, weights: Tensor) -> Floats:
-        """See `Engine.scores`."""
         found = torch.empty((len(weights), len(self.y_test)), device=self.device)
 
         @torch.no_grad()
@@ -197,15 +199,34 @@ class TorchEngine:
                 targets = self.y_test[columns].repeat(rows.stop - rows.start)
                 found[rows, columns] = self.task.score(outputs, targets).float().view(rows.stop - rows.start, -1)
 
-        self._in_parallel(work, len(weights))
+        self._in_parallel(work, self._parts(np.arange(len(weights)), len(weights)))
         return found.cpu().numpy()
 
     def _width(self, rows: slice) -> int:
         """How many examples of each of these models are evaluated at a time."""
         return max(1, self._evaluated // (self._example * (rows.stop - rows.start)))
 
-    def _in_parallel(self, work: Callable[[slice], Part], models: int, batch: int = 32) -> list[Part]:
-        parts = _chunks(models, max(self._least, self._budget // (self._example * batch)))
+    def _parts(self, runs: Ints | None, models: int, batch: int = 32) -> Iterator[slice]:
+        """Rows that are processed at a time: on a CPU of one run."""
+        size = max(self._least, self._budget // (self._example * batch))
+        if self._pool is None or runs is None:
+            yield from _chunks(models, size)
+            return
+        ends = [*(np.flatnonzero(np.diff(runs)) + 1).tolist(), models]
+        for start, end in pairwise([0, *ends]):
+            yield from (slice(start + part.start, start + part.stop) for part in _chunks(end - start, size))
+
+    def _own(self, positions: Ints) -> Ints:
+        """Without the columns at the end that only other runs need; on a GPU as it is."""
+        if self._pool is None or not positions.size:
+            return positions
+        there = positions >= 0
+        for axis in range(1, positions.ndim):
+            used = there.any(axis=tuple(other for other in range(positions.ndim) if other != axis))
+            positions = positions.take(range(int(np.flatnonzero(used).max(initial=0)) + 1), axis=axis)
+        return positions
+
+    def _in_parallel(self, work: Callable[[slice], Part], parts: Iterable[slice]) -> list[Part]:
         return list(map(work, parts) if self._pool is None else self._pool.map(work, parts))
 
 

@@ -166,9 +166,7 @@ def _on_gpu(layers: list[nn.Module]) -> Forward:
         while rest:
             layer = rest.pop(0)
             if isinstance(layer, nn.Conv2d) and rest and _fusible(layer, rest[0]):
-                from equifl.sim.engines.cuda.fused_convolution import (
-                    convolve_and_pool,  # needs Triton
-                )
+                from equifl.sim.engines.cuda.fused_convolution import convolve_and_pool  # needs Triton
 
                 rest.pop(0)
                 relu = bool(rest) and isinstance(rest[0], nn.ReLU)

@@ -23,7 +23,7 @@ from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.models.zoo import Shape, make_module
 from tests.sim.engines.torch.test_engine import EQUAL, SHAPES, UNEQUAL, client_batches, made_up
 
-pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'equifl[fast]'")
+pytest.importorskip("numba", reason="the compiled engine needs numba: pip install 'equifl[fast]'")
 
 from llvmlite import binding
 
@@ -223,6 +223,21 @@ def test_examples_that_do_not_fit_are_refused(wrong: str, call: str) -> None:
     change, expected = WRONG_EXAMPLES[wrong]
     with pytest.raises(ValueError, match=f"examples: {expected}"):
         CALLS[call](engine, weights, change(np.arange(70).reshape(7, 10)))
+
+
+def test_arrays_with_gaps_never_reach_the_compiled_code() -> None:
+    engine, _, weights = both("mlp")
+    examples = np.zeros((7, 4), np.int64)
+    for models, ids in ((weights.T.contiguous().T, examples), (weights, np.zeros((7, 8), np.int64)[:, ::2])):
+        with pytest.raises(ValueError, match=r"(weights|examples): got .* and strides .*, expected .*, without gaps"):
+            engine.losses(models, ids)
+
+
+def test_a_negative_label_is_refused() -> None:
+    dataset = made_up(NETWORKS["mlp"])
+    dataset.y_test[3] = -1
+    with pytest.raises(ValueError, match="data: label -1 is not allowed; allowed: labels of 0 or more"):
+        CompiledEngine(Job(StackedModel.of(make_module("mlp", NETWORKS["mlp"], 10, {}), NETWORKS["mlp"]), dataset))
 
 
 def test_a_model_that_does_not_fit_the_data_is_refused() -> None:

@@ -19,7 +19,7 @@ from equifl.sim.engines.torch.engine import TorchEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_host
 from equifl.sim.loop import client_memory as memory
-from equifl.sim.loop import pairwise_distances as apart
+from equifl.sim.loop import pairwise_distances
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import lenet
 
@@ -212,15 +212,15 @@ def test_a_round_waits_for_the_device_where_the_cohort_is_chosen_and_nowhere_els
 
 
 @pytest.mark.parametrize(("room", "left"), [(5, 12 - 5), (20, 0)])
-def test_who_does_not_wait_is_told_how_many_distances_lack_digits(
+def test_without_waiting_it_returns_how_many_distances_lack_digits(
     room: int, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     updates = torch.randn(2, 6, 300, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
     updates[0, 1:4] = updates[0, 0] + 1e-3 * updates[0, 1:4]  # 4 x 3 distances of hardly anything
-    monkeypatch.setattr(apart, "_DIRECT", room * 300)
+    monkeypatch.setattr(pairwise_distances, "_DIRECT", room * 300)
     found, exact = (torch.full((2, 6, 6), torch.nan, device="cuda") for _ in range(2))
     everyone = [np.arange(6)] * 2
-    assert apart.renew(found, updates, range(2), everyone, wait=False) == left
-    assert apart.renew(exact, updates, range(2), everyone) == 0
+    assert pairwise_distances.renew(found, updates, range(2), everyone, wait=False) == left
+    assert pairwise_distances.renew(exact, updates, range(2), everyone) == 0
     assert torch.equal(found, exact) == (left == 0)
     torch.testing.assert_close(exact[0, 0, 1], torch.linalg.norm(updates[0, 0] - updates[0, 1]))

@@ -140,7 +140,7 @@ def test_copies_are_compared_on_real_examples_too() -> None:
 
 
 class Rematerialised(nn.Module):
-    """Part of it is computed again on the way back, with the weights that are in the module then."""
+    """Part of it is computed again in the backward pass, with the weights that are in the module then."""
 
     def __init__(self) -> None:
         super().__init__()

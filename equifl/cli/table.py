@@ -1,0 +1,54 @@
+"""`equifl table`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from equifl.cli.progress import console
+from equifl.cli.tables import draw_table
+from equifl.experiment.results import load_results
+
+
+@click.command()
+@click.argument("folders", metavar="DIR...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(["text", "latex", "csv", "md", "json"]), default="text")
+@click.option("--baseline", default="uniform", show_default=True, help="The selector that others are compared with.")
+@click.option("--measures", metavar="A,B,...", help="The columns, such as accuracy,worst10,std.")
+@click.option(
+    "--at",
+    type=click.Choice(["last", "late"]),
+    default="last",
+    show_default=True,
+    help="The last evaluation, or the mean over the last N/k of them.",
+)
+@click.option("--no-correction", is_flag=True, help="Stars without Holm's correction for the number of comparisons.")
+@click.option("--caption", help="For LaTeX.")
+@click.option("--label", default="tab:equifl", show_default=True, help="For LaTeX.")
+def table(
+    folders: tuple[Path, ...],
+    form: str,
+    baseline: str,
+    measures: str | None,
+    at: str,
+    no_correction: bool,
+    caption: str | None,
+    label: str,
+) -> None:
+    """The table of the runs in one or more folders, finished or not: mean and interval over seeds."""
+    made = load_results(*folders).table(
+        baseline=baseline,
+        measures=None if measures is None else measures.split(","),
+        correction=None if no_correction else "holm",
+        at="late" if at == "late" else "last",
+    )
+    if form == "text":
+        console.print(draw_table(made))
+    elif form == "latex":
+        click.echo(made.to_latex(caption=caption, label=label), nl=False)
+    elif form == "json":
+        click.echo(json.dumps(made.to_dict(), indent=1))
+    else:
+        click.echo(made.to_csv() if form == "csv" else made.to_markdown(), nl=False)

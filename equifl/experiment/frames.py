@@ -1,0 +1,135 @@
+"""Records as data frames of pandas: by round, by run, by client, by cohort, and until a target is reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equifl._numerics.checks import require
+from equifl.experiment.measures import Row, chosen_measures
+from equifl.experiment.table import final_rows
+from equifl.extras import needed_by
+from equifl.statistics import interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Runs = dict[tuple[str, int], list[Row]]  # records by selector and seed, in their order
+
+
+def by_round(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """A row a record, a column a number; those within another have dotted names (`participation.gini`)."""
+    return _frame([_flat(row, parameters) for row in rows])
+
+
+def by_run(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """The last evaluated record of each run."""
+    return by_round((row for found in final_rows(rows).values() for row in found.values()), parameters)
+
+
+def by_client(rows: Iterable[Row]) -> pd.DataFrame:
+    """A row a client and run: accuracy at the last evaluation, times selected, longest and present wait in rounds."""
+    found = []
+    for (selector, seed), records in runs_of(rows).items():
+        accuracy: Sequence[float | None] = next(
+            (row["client_accuracy"] for row in reversed(records) if "client_accuracy" in row), []
+        )
+        chosen: dict[int, list[int]] = {client: [] for client in range(len(accuracy))}
+        for row in records:
+            for client in row.get("cohort", ()):
+                chosen.setdefault(client, []).append(row["round"])
+        played = records[-1]["round"] + 1
+        for client in sorted(chosen):
+            turns = [-1, *chosen[client], played]
+            waits = [later - earlier - 1 for earlier, later in pairwise(turns)]
+            known = accuracy[client] if client < len(accuracy) else None
+            about = {"selector": selector, "seed": seed, "client": client, "accuracy": known}
+            found.append(about | {"times_selected": len(turns) - 2, "longest_wait": max(waits), "waits": waits[-1]})
+    return _frame(found)
+
+
+def by_cohort(rows: Iterable[Row]) -> pd.DataFrame:
+    """A row a selection: round, selector, seed and client, in the order of picking."""
+    return _frame(
+        [
+            {"round": row["round"], "selector": row["selector"], "seed": row["seed"], "pick": pick, "client": client}
+            for row in rows
+            for pick, client in enumerate(row.get("cohort", ()))
+        ]
+    )
+
+
+def until_target(rows: Iterable[Row], targets: Mapping[str, float]) -> pd.DataFrame:
+    """A row a selector: the share of seeds that reach a target, and what that takes those: rounds, bytes, seconds.
+
+    A run has reached it at its first evaluation that is as good as the target, or better.
+    """
+    allowed = "one measure, as in to_target(accuracy=90)"
+    require("to_target", dict(targets), len(targets) == 1, allowed)
+    ((name, target),) = targets.items()
+    (measure,) = chosen_measures([name])
+    require(name, target, isinstance(target, int | float) and math.isfinite(target), "a number")
+    sign = 1 if measure.more_is_better else -1
+    reached: dict[str, list[dict[str, float]]] = {}
+    seeds: dict[str, int] = {}
+    for (selector, _), records in runs_of(rows).items():
+        seeds[selector] = seeds.get(selector, 0) + 1
+        found = reached.setdefault(selector, [])
+        for place, row in enumerate(records):
+            value = measure.read(row) if "accuracy" in row else None
+            if value is not None and sign * value >= sign * target:
+                until = records[: place + 1]
+                total = sum(r.get("bytes_down", 0) + r.get("bytes_up", 0) for r in until)
+                took = [r["seconds"] for r in until if "seconds" in r]
+                found.append({"rounds": row["round"] + 1, "bytes": total} | ({"seconds": sum(took)} if took else {}))
+                break
+    table = []
+    for selector, found in reached.items():
+        line: dict[str, Any] = {"selector": selector, "seeds": seeds[selector]}
+        line["reached"] = len(found) / seeds[selector]
+        for what in ("rounds", "bytes", "seconds"):
+            known = [one[what] for one in found if what in one]
+            line[what], line[f"{what}_half_width"] = interval(known) if known else (math.nan, math.nan)
+        table.append(line)
+    if not any("seconds" in one for found in reached.values() for one in found):
+        table = [{key: line[key] for key in line if not key.startswith("seconds")} for line in table]
+    return _frame(table)
+
+
+def runs_of(rows: Iterable[Row]) -> Runs:
+    """Records by selector and seed."""
+    found: Runs = {}
+    for row in rows:
+        found.setdefault((row["selector"], row["seed"]), []).append(row)
+    return found
+
+
+def _flat(row: Row, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbers and names of a record; lists have frames of their own."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{part}": number for part, number in value.items()}
+        elif not isinstance(value, list):
+            flat[key] = value
+        if key == "selector":
+            flat |= parameters.get(value, {})
+    return flat
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    with needed_by("a data frame"):
+        import pandas as pd
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(values: list[Any]) -> Any:
+    """Numbers as an array, None as nan; everything else as it is."""
+    if all(value is None or isinstance(value, float) for value in values):
+        return np.array(values, np.float64)
+    return values

@@ -1,0 +1,242 @@
+"""Records as lines of text: sealed by a checksum, and checked field by field when they are read back."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from equifl._numerics.checks import integer, is_number, require
+from equifl.experiment.config import OLD_ENGINES, separate_partition
+
+Key: TypeAlias = tuple[int, str, int]  # round, selector and seed
+
+_SEAL = re.compile(rb', "crc": "([0-9a-f]{8})"}\n')
+_SEAL_SIZE = len(', "crc": "01234567"}\n')
+
+
+def sealed(text: str) -> bytes:
+    r"""A JSON object as a line, with a last field `crc`: the CRC-32 of all bytes before it.
+
+    >>> sealed('{"round": 0}')
+    b'{"round": 0, "crc": "5a34bd24"}\n'
+    """
+    body = text.rstrip()[:-1].rstrip().encode()
+    return body + f', "crc": "{zlib.crc32(body):08x}"}}\n'.encode()
+
+
+def unsealed(text: bytes, *, required: bool) -> Any:
+    """What `sealed` was given, as a value; ValueError if it is not what was written.
+
+    Args:
+        text: the whole line.
+        required: whether a text without a checksum is refused; earlier versions wrote none.
+    """
+    seal = _SEAL.fullmatch(text[-_SEAL_SIZE:])
+    if seal is not None:
+        text = text[:-_SEAL_SIZE]
+        if zlib.crc32(text) != int(seal[1], 16):
+            raise ValueError("its checksum does not match")
+        text += b"}"
+    elif required:
+        raise ValueError("it has no checksum")
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+def record_line(row: Mapping[str, Any]) -> bytes:
+    """A record as it is written, sealed; it has at least a round, a selector and a seed."""
+    integer("round", row.get("round"), least=0)
+    integer("seed", row.get("seed"), least=0)
+    require("selector", row.get("selector"), isinstance(row.get("selector"), str), "a name")
+    return sealed(as_json(row, where=f" in round {row['round']}, {row['selector']}, seed {row['seed']}"))
+
+
+def as_json(value: Mapping[str, Any], *, indent: int | None = None, where: str = "") -> str:
+    """A value as JSON, numpy's values as plain ones; a ValueError names what has no form in JSON, nan among it."""
+    try:
+        return json.dumps(value, allow_nan=False, default=_plain, indent=indent)
+    except (TypeError, ValueError) as error:
+        wrong = [f"{name}{where}: {leaf!r} is not allowed" for name, leaf in leaves(value) if not _writable(leaf)]
+        allowed = "text, integers, finite numbers, None, and lists and mappings of these"
+        raise ValueError(f"{wrong[0] if wrong else f'{error}{where}'}; allowed: {allowed}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of numpy, or a mapping, as plain JSON types."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _writable(leaf: Any) -> bool:
+    if isinstance(leaf, float):
+        return math.isfinite(leaf)
+    return leaf is None or isinstance(leaf, str | int | list | tuple | Mapping)
+
+
+def record_keys(config: Mapping[str, Any]) -> Iterator[Key]:
+    """Round, selector and seed of every record of an experiment, in their order; a live federation has no last one."""
+    rounds = count() if config["rounds"] is None else range(config["rounds"])
+    return ((round, name, seed) for round in rounds for name in config["selectors"] for seed in config["seeds"])
+
+
+def read_record(line: bytes, key: Key | None, config: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
+    """The record on a line, if it is the one of `key` and whole; else ValueError, which says what is wrong with it."""
+    try:
+        record = unsealed(line, required=required)
+        _check(record, _KEY)
+    except ValueError as error:
+        raise ValueError(f"is damaged ({error})") from None
+    found = record["round"], record["selector"], record["seed"]
+    if found != key:
+        named = "round {}, {}, seed {}".format
+        raise ValueError(f"is of {named(*found)}; expected: {named(*key) if key else 'the end of the file'}")
+    try:
+        _check_fields(record, config)
+    except ValueError as error:
+        raise ValueError(f"is damaged ({error})") from None
+    return record
+
+
+def check_stored(stored: Any, newest: int) -> None:
+    """Raise ValueError unless a stored configuration has what records, tables and reports need of it.
+
+    What earlier versions stored otherwise is brought to today's form, in place.
+    """
+    _check(stored, {"config": _TABLE, "made_with": _TABLE})
+    if "format" in stored:
+        _check(stored, {"format": (lambda value: value == newest, f"{newest}, which this version can read")})
+    _check({"versions": {}} | stored["made_with"], {"versions": _TABLE})
+    config = stored["config"]
+    separate_partition(config.get("data"), stored=True)
+    _check(config, _CONFIG)
+    _check({"engine": "", "evaluate_every": 1} | config, {"engine": _TEXT, "evaluate_every": _ONE_OR_MORE_OR_NONE})
+    if "engine" in config:
+        config["engine"] = OLD_ENGINES.get(config["engine"], config["engine"])
+    _check(config["data"], {"name": _TEXT} | ({"partition": _TABLE} if "partition" in config["data"] else {}))
+    for name, value in leaves(config):
+        if (isinstance(value, float) and not math.isfinite(value)) or (value is None and name.endswith("]")):
+            raise ValueError(f"`{name}` is {value}")
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The single values within lists and mappings, each with its dotted name."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping) and value:
+        for key, part in value.items():
+            yield from leaves(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and value:
+        for index, part in enumerate(value):
+            yield from leaves(part, f"{name}[{index}]")
+    else:
+        yield name, value
+
+
+_Check: TypeAlias = tuple[Callable[[Any], bool], str]  # whether a value is right, and what is expected, in words
+
+
+def _check(table: Any, wanted: Mapping[str, _Check]) -> None:
+    """Raise ValueError unless each of these fields is there and right."""
+    for name, (right, expected) in wanted.items():
+        if not isinstance(table, dict) or name not in table:
+            raise ValueError(f"no `{name}`")
+        if not right(table[name]):
+            shown = repr(table[name])
+            raise ValueError(f"`{name}` is {shown[:40]}{'...' * (len(shown) > 40)}, expected {expected}")
+
+
+def _check_fields(record: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    clients, every, evaluated = config["clients"], config.get("evaluate_every"), "accuracy" in record
+    _check(record, _ALWAYS)
+    _check(record, {name: check for name, check in _SOMETIMES.items() if name in record})
+    if every is not None and config["rounds"] is not None:
+        due = (record["round"] + 1) % every == 0 or record["round"] + 1 == config["rounds"]
+        if due != evaluated:
+            raise ValueError("it has no `accuracy`" if due else "it has an `accuracy`, and no evaluation was due")
+    if evaluated:
+        _check(record, _EVALUATED)
+    if clients is not None:
+        if max(record["cohort"], default=0) >= clients:
+            raise ValueError(f"`cohort` has client {max(record['cohort'])} of {clients}")
+        if evaluated and len(record["client_accuracy"]) != clients:
+            raise ValueError(f"`client_accuracy` has {len(record['client_accuracy'])} numbers for {clients} clients")
+
+
+def _natural(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _finite(value: Any) -> bool:
+    return is_number(value) and abs(value) < 2**1000  # an integer may be larger than any float
+
+
+def _percent(value: Any) -> bool:
+    return _finite(value) and -1e-6 <= value <= 100 + 1e-6
+
+
+def _known_percents(values: Any) -> bool:
+    known = [value for value in values if value is not None] if isinstance(values, list) else []
+    return len(known) > 0 and all(map(_percent, known))
+
+
+def _different(values: Any) -> bool:
+    return isinstance(values, list) and all(map(_natural, values)) and len(set(values)) == len(values)
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, dict) and all(map(_finite, values.values()))
+
+
+_NATURAL: _Check = (_natural, "an integer of 0 or more")
+_TEXT: _Check = (lambda value: isinstance(value, str), "text")
+_TABLE: _Check = (lambda value: isinstance(value, dict), "a table")
+_POINTS: _Check = (_percent, "a number from 0 to 100")
+_ONE_OR_MORE_OR_NONE: _Check = (
+    lambda value: value is None or (_natural(value) and value > 0),
+    "an integer of 1 or more",
+)
+
+_KEY: Mapping[str, _Check] = {"round": _NATURAL, "selector": _TEXT, "seed": _NATURAL}
+_ALWAYS: Mapping[str, _Check] = {
+    "cohort": (_different, "a list of different clients"),
+    "local_loss": (lambda value: value is None or _finite(value), "a number"),
+    "bytes_down": _NATURAL,
+    "bytes_up": _NATURAL,
+}
+_SOMETIMES: Mapping[str, _Check] = {
+    "objective": (lambda value: value is None or _numbers(value), "a table of numbers"),
+    "saturated_at": (lambda value: value is None or _natural(value), "an integer of 0 or more"),
+}
+_EVALUATED: Mapping[str, _Check] = {
+    "accuracy": _POINTS,
+    "dissimilarity": _POINTS,
+    "worst10": _POINTS,
+    "client_accuracy": (_known_percents, "a list of numbers from 0 to 100"),
+    "participation": (lambda value: _numbers(value) and "gini" in value, "a table of numbers with `gini`"),
+}
+_CONFIG: Mapping[str, _Check] = {
+    "rounds": _ONE_OR_MORE_OR_NONE,
+    "clients": _ONE_OR_MORE_OR_NONE,
+    "seeds": (lambda value: _different(value) and len(value) > 0, "a list of different integers, at least one"),
+    "selectors": (
+        lambda value: isinstance(value, dict) and len(value) > 0 and all(isinstance(v, dict) for v in value.values()),
+        "a table of tables, at least one",
+    ),
+    "data": _TABLE,
+}

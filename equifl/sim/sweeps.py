@@ -1,0 +1,63 @@
+"""Experiments of a sweep, side by side in one folder, played one after the other and resumed as one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from equifl.experiment.atomic_write import replacing
+from equifl.experiment.config import Config
+from equifl.experiment.results import SWEEP, Results, join_sweep
+from equifl.experiment.run_folder import CONFIG
+from equifl.sim.simulation import simulate
+
+log = logging.getLogger("equifl")
+
+
+def simulate_points(points: Mapping[str, Config], *, out: Path | str | None = None, **options: Any) -> Results:
+    """Simulate every experiment of a sweep, and return all results as one.
+
+    Args:
+        points: configurations by name, as `equifl.experiment.sweep` makes them; one without a name is played alone.
+        out: the folder, with a folder for each experiment in it; None = in memory only.
+        options: those of `simulate`.
+    """
+    if list(points) == [""]:
+        return simulate(points[""], out=out, **options)
+    folders = None if out is None else _prepared(Path(out), list(points))
+    found: dict[str, Results] = {}
+    for number, (name, config) in enumerate(points.items(), 1):
+        log.info("%s (%d of %d)", name, number, len(points))
+        found[name] = simulate(config, out=None if folders is None else folders[name], **options)
+        if not found[name].finished:
+            break
+    return join_sweep(found, None if out is None else Path(out))
+
+
+def _prepared(path: Path, names: list[str]) -> dict[str, Path]:
+    """The folder of every experiment, written down in the sweep's; more experiments may come to those there."""
+    if (path / CONFIG).exists():
+        raise ValueError(f"{path}: holds a single experiment; choose another folder for the sweep")
+    path.mkdir(parents=True, exist_ok=True)
+    there: dict[str, str] = json.loads((path / SWEEP).read_text())["points"] if (path / SWEEP).exists() else {}
+    if not there and any(path.iterdir()):
+        raise ValueError(f"{path}: is not empty and holds no sweep; choose another folder")
+    keys = {tuple(pair.partition("=")[0] for pair in name.split(", ")) for name in (*there, *names)}
+    if len(keys) > 1:
+        over = " and ".join(", ".join(key) for key in sorted(keys))
+        raise ValueError(f"{path}: holds a sweep over other keys ({over}); choose another folder")
+    for name in names:
+        there.setdefault(name, _folder_name(name, set(there.values())))
+    with replacing(path / SWEEP) as file:
+        file.write((json.dumps({"points": there}, indent=2) + "\n").encode())
+    return {name: path / there[name] for name in names}
+
+
+def _folder_name(name: str, taken: set[str]) -> str:
+    """A name that every disk takes."""
+    plain = re.sub(r"[^\w.=+-]+", "_", name)[:100]
+    return next(one for i in range(len(taken) + 1) if (one := plain if i == 0 else f"{plain}-{i}") not in taken)

@@ -1,0 +1,1 @@
+"""Attacks on equifl: hostile input, damaged files, killed processes. `make torture MINUTES=10` runs them."""
