@@ -37,7 +37,7 @@ def test_absurd_sizes_are_lowered_too() -> None:
     assert store.signals(0).sizes.tolist() == [600, 500, 700, 700, 1]
 
 
-def test_never_heard_stays_so() -> None:
+def test_unknown_stays_unknown() -> None:
     assert np.isnan(clip_outliers(np.full(3, np.nan))).all()
 
 

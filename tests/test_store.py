@@ -19,7 +19,7 @@ def filled_store() -> SignalStore:
     return store
 
 
-def test_store_remembers_what_it_is_told() -> None:
+def test_store_remembers_what_is_reported() -> None:
     signals = filled_store().signals(1)
     np.testing.assert_array_equal(signals.losses, [NAN, 1.5, NAN, 0.5])
     np.testing.assert_array_equal(signals.updates, [[NAN, NAN], [3, 4], [NAN, NAN], [1, 2]])
@@ -107,9 +107,9 @@ def test_store_refuses_a_bad_number_of_clients(clients: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npz", "json"])
-@pytest.mark.parametrize("heard", [True, False])
-def test_state_survives_a_file(kind: str, heard: bool, tmp_path: Path) -> None:
-    store = filled_store() if heard else SignalStore(4)
+@pytest.mark.parametrize("known", [True, False])
+def test_state_survives_a_file(kind: str, known: bool, tmp_path: Path) -> None:
+    store = filled_store() if known else SignalStore(4)
     state: Any = store.state_dict()
     if kind == "npz":
         np.savez(tmp_path / "state.npz", **state)
@@ -163,7 +163,7 @@ def test_a_mapped_store_says_the_same_and_its_file_is_npy(tmp_path: Path) -> Non
     found, expected = store.signals(1), filled_store().signals(1)
     for name in ("losses", "updates", "last_selected", "times_selected", "sizes", "available"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    store.state_dict()  # what is told is in the file from now on
+    store.state_dict()  # what is reported is in the file from now on
     np.testing.assert_array_equal(np.load(tmp_path / "sketches.npy"), expected.updates)
     assert Rota().select(found, 2, rng=np.random.default_rng(0)).tolist()
     assert found.updates is not None
@@ -257,7 +257,7 @@ def test_clients_may_join(mapped: bool, tmp_path: Path) -> None:
     np.testing.assert_equal(other.signals(2).updates, store.signals(2).updates)
 
 
-def test_growing_before_anything_was_heard_and_to_the_same_number() -> None:
+def test_growing_before_anything_was_reported_and_to_the_same_number() -> None:
     store = SignalStore(1)
     store.grow(3)
     store.grow(3)
@@ -282,7 +282,7 @@ def test_joining_one_by_one_copies_little(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_history_holds_every_selection() -> None:
     store = SignalStore(4)
     store.observe([2, 0], round=0)
-    store.observe([0], losses=[1.0], round=0)  # told again
+    store.observe([0], losses=[1.0], round=0)  # reported again
     store.observe([3], losses=[1.0])  # no selection
     store.observe([0, 1], round=2)
     assert store.signals(3).history.tolist() == [[0, 2], [0, 0], [2, 0], [2, 1]]  # type: ignore[union-attr]

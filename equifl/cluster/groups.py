@@ -13,7 +13,11 @@ from equifl.experiment.config import Config, make_selector
 from equifl.selectors.base import needs
 from equifl.signals import Ints
 
-_OF_INFORMED = ("updates", "apart", "sketches")  # checkpoint keys with rows only for runs whose selector uses updates
+_OF_INFORMED = (
+    "updates",
+    "distances",
+    "sketches",
+)  # checkpoint keys with rows only for runs whose selector uses updates
 
 State = Mapping[str, NDArray[Any]]
 

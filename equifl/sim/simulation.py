@@ -232,8 +232,10 @@ def last_state(folder: RunFolder, config: Config) -> tuple[State | None, int, Re
         raise damage or ValueError(f"{missing}; put the whole file back, or start in another folder")
     if damage is not None:
         log.warning("%s; it is after the checkpoint: rounds from %d on are played again", damage.found, played)
-    if folder.format < FORMAT:  # whose server rules had no memory
+    if folder.format < FORMAT:  # whose server rules had no memory, and whose distances had another name
         checkpoint.setdefault("server.parts", np.full(runs, -1))
+        if "apart" in checkpoint:
+            checkpoint["distances"] = checkpoint.pop("apart")
     return checkpoint, played, records[: played * runs]
 
 

@@ -42,7 +42,7 @@ def test_a_late_table_is_the_mean_over_the_last_evaluations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"baseline": "nobody"}, "baseline: 'nobody' is not allowed; allowed: uniform, subtrunc, rota, or None"),
         ({"measures": ["accurracy"]}, "measures: 'accurracy' is not allowed; allowed: accuracy, dissimilarity, "),
@@ -50,10 +50,10 @@ def test_a_late_table_is_the_mean_over_the_last_evaluations() -> None:
         ({"at": "first"}, 'at: \'first\' is not allowed; allowed: "last" or "late"'),
     ],
 )
-def test_refuses_options_by_name(options: dict[str, Any], told: str) -> None:
+def test_refuses_options_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         example().table(**options)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 def test_frames_hold_what_the_records_hold() -> None:

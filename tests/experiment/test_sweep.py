@@ -51,7 +51,7 @@ def test_a_file_may_hold_the_sweep_in_either_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sweep", "told"),
+    ("sweep", "message"),
     [
         ({"train.lr": []}, "sweep.train.lr: [] is not allowed; allowed: a list of values"),
         ({"train.lr": 0.1}, "sweep.train.lr: 0.1 is not allowed; allowed: a list of values"),
@@ -69,10 +69,10 @@ def test_a_file_may_hold_the_sweep_in_either_form(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_refuses_by_name(sweep: dict[str, Any], told: str) -> None:
+def test_refuses_by_name(sweep: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         points(lambda more: Config.load(None, [*TINY, *more]), sweep)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize("option", ["train.lr", "=1", "train.lr=", "a.b=1"])

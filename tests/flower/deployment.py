@@ -76,8 +76,8 @@ class Deployment:
 
     def start_run(self, **config: Any) -> str:
         """Run the app; returns the run's id."""
-        told = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        out = self.flwr("run", "app", "here", "--format", "json", "--run-config", told)
+        given = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        out = self.flwr("run", "app", "here", "--format", "json", "--run-config", given)
         return str(json.loads(out[out.index("{") :])["run-id"])
 
     def stop_run(self, run: str) -> None:

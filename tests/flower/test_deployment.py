@@ -47,10 +47,10 @@ def nodes(federation: Deployment) -> Nodes:
 
 
 def test_a_key_that_is_not_registered_is_refused(federation: Deployment, nodes: Nodes) -> None:
-    make_key(federation.home, "stranger")
-    assert federation.start_node("stranger", 6).wait(120) != 0
-    assert "Failed to activate SuperNode" in federation.processes.log("stranger")
-    assert not federation.times_admitted("stranger")
+    make_key(federation.home, "unregistered")
+    assert federation.start_node("unregistered", 6).wait(120) != 0
+    assert "Failed to activate SuperNode" in federation.processes.log("unregistered")
+    assert not federation.times_admitted("unregistered")
     assert federation.nodes() == ["online"] * 6
 
 
@@ -60,12 +60,12 @@ def test_one_node_dies_and_returns_and_the_server_is_stopped_and_resumed(federat
     first = federation.start_run(folder=str(folder), diary=str(diary))
     lost = until(lambda: read(diary), "that a client trains", 90)[0]["partition"]
     kill(nodes[NODES[lost]])
-    until(lambda: heard_again(folder, 1), "that training goes on without the node that was killed", 120)
+    until(lambda: replied_again(folder, 1), "that training goes on without the node that was killed", 120)
     federation.stop_run(first)
     stopped = rows_of(folder)
 
     federation.start_run(folder=str(folder), diary=str(diary), resume=True)
-    until(lambda: heard_again(folder, len(stopped)), "that the resumed run trains", 120)
+    until(lambda: replied_again(folder, len(stopped)), "that the resumed run trains", 120)
     return_of(federation, lost)
     until(lambda: trained(diary, lost), "that the node that was killed trains again", 180)
     played = until(lambda: read_up_to(folder, trained(diary, lost)[0]), "that this round ends", 60)
@@ -94,8 +94,8 @@ def rows_of(folder: Path) -> Rows:
     return RunFolder(folder).rows() if (folder / "config.json").exists() else []
 
 
-def heard_again(folder: Path, round: int) -> bool:
-    """Whether somebody was heard in this round or a later one."""
+def replied_again(folder: Path, round: int) -> bool:
+    """Whether somebody replied in this round or a later one."""
     return any(row["local_loss"] is not None for row in rows_of(folder)[round:])
 
 

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.usefixtures("inside_a_run")
 
 def test_what_is_recorded_is_what_flower_gets(tmp_path: Path) -> None:
     result = play(fair(Rota(), folder=tmp_path), grid_of(), 3)
-    told, row = result.evaluate_metrics_clientapp[3], rows(tmp_path)[-1]
-    assert told["dissimilarity"] == row["dissimilarity"]
-    assert told["worst10"] == pytest.approx(min(row["client_accuracy"]), abs=1e-4)
-    assert told["std"] == row["std"]
-    assert told["participation-gini"] == row["participation"]["gini"]
-    assert "partition-id" not in told, "a mean of identities says nothing"
-    assert row["accuracy"] == pytest.approx(100 * told["eval_acc"])
+    reported, row = result.evaluate_metrics_clientapp[3], rows(tmp_path)[-1]
+    assert reported["dissimilarity"] == row["dissimilarity"]
+    assert reported["worst10"] == pytest.approx(min(row["client_accuracy"]), abs=1e-4)
+    assert reported["std"] == row["std"]
+    assert reported["participation-gini"] == row["participation"]["gini"]
+    assert "partition-id" not in reported, "a mean of identities says nothing"
+    assert row["accuracy"] == pytest.approx(100 * reported["eval_acc"])
     assert row["bytes_up"] == 3 * 4 * 210
     assert load_results(tmp_path).report().stat().st_size > 1e6

@@ -35,10 +35,10 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.mark.deployment
 def test_the_example_runs_as_its_readme_says(processes: Processes, tmp_path: Path) -> None:
-    told = re.search(r"^flwr run \. --stream .*", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
-    assert told
+    command = re.search(r"^flwr run \. --stream .*", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
+    assert command
     shorter = f"rounds=2 probe='everyone' folder='{tmp_path / 'records'}'"
-    processes.run("/bin/bash", "-c", f'{told[0]} --run-config "{shorter}"', cwd=EXAMPLE, seconds=90)
+    processes.run("/bin/bash", "-c", f'{command[0]} --run-config "{shorter}"', cwd=EXAMPLE, seconds=90)
 
     rows = RunFolder(tmp_path / "records").rows()
     assert [row["round"] for row in rows] == [0, 1]

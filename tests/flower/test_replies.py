@@ -102,7 +102,7 @@ def test_who_needs_nothing_looks_at_nothing() -> None:
         play(fair(Rota()), grid_of_others(), 1)
 
 
-def test_updates_heard_are_those_sent_and_kept_short() -> None:
+def test_updates_kept_are_those_sent_and_kept_short() -> None:
     grid, strategy = grid_of(), fair(Rota(), k=8)
     play(strategy, grid, 1)
     sketches = strategy.clients.signals(1, []).updates

@@ -36,7 +36,7 @@ def test_a_key_or_a_name_outlives_the_node_id(about: dict[str, Any], tmp_path: P
     ]
 
 
-def test_a_metric_outlives_the_node_id_once_it_is_heard() -> None:
+def test_a_metric_outlives_the_node_id_once_it_is_reported() -> None:
     strategy, grid = fair(Rota()), grid_of(6)
     play(strategy, grid, 2)
     node = next(node for node, partition in grid.partitions.items() if partition == 4)

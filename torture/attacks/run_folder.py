@@ -25,7 +25,7 @@ from equifl.sim.simulation import simulate
 QUICK = 40
 FILES = ("config.json", "rounds.jsonl", "checkpoint.npz")
 KINDS = ("finished", "half", "early", "old finished", "old half")
-ARRAYS = ["models", "recent", "updates", "apart", "store.losses", "store.times_selected", "store.progress"]
+ARRAYS = ["models", "recent", "updates", "distances", "store.losses", "store.times_selected", "store.progress"]
 ARRAYS += ["server.parts", "rounds_played", "config.crc"]
 FIELDS = ["round", "selector", "seed", "cohort", "local_loss", "bytes_up", "accuracy", "worst10", "client_accuracy"]
 FIELDS += ["participation", "objective", "crc"]
@@ -160,6 +160,7 @@ def _without_checksums(files: Files) -> Files:
     if "checkpoint.npz" in files:
         arrays = _arrays(files["checkpoint.npz"])
         kept = {name: array for name, array in arrays.items() if name not in ("config.crc", "server.parts")}
+        kept["apart"] = kept.pop("distances")
         old["checkpoint.npz"] = _archive(kept)
     return old
 

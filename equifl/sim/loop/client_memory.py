@@ -121,7 +121,7 @@ class ClientMemory:
         state = {f"store.{key}": np.stack([store[key] for store in stores]) for key in kept}
         if self._sketch and self.informed:
             state["sketches"] = np.stack([stores[i]["updates"] for i in self.informed])
-        return state | {"updates": self.updates.cpu().numpy(), "apart": self.pairwise.cpu().numpy()}
+        return state | {"updates": self.updates.cpu().numpy(), "distances": self.pairwise.cpu().numpy()}
 
     def layout(self) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """The type and shape of every array that `state` returns."""
@@ -130,13 +130,13 @@ class ClientMemory:
         found = {f"store.{key}": (array.dtype, (runs, *array.shape)) for key, array in kept.items()}
         if self._sketch and self.informed:
             found["sketches"] = np.dtype(np.float32), (len(self.informed), len(self._runs[0].store), self._sketch)
-        whole = {"updates": self.updates, "apart": self.pairwise}
+        whole = {"updates": self.updates, "distances": self.pairwise}
         return found | {key: (np.dtype(np.float32), tuple(array.shape)) for key, array in whole.items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `state` returned, if it has the `layout`."""
         self.updates = to_device(state["updates"], self._device)
-        self.pairwise = to_device(state["apart"], self._device)
+        self.pairwise = to_device(state["distances"], self._device)
         self._show(*to_host(self.pairwise, self._short))
         for i, run in enumerate(self._runs):
             stored = {key.removeprefix("store."): state[key][i] for key in state if key.startswith("store.")}
