@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from equifl.selectors.base import Selector
-from equifl.signals import Ints, Signals
+from equifl.selectors.base import HasWeights, Selector
+from equifl.signals import Floats, Ints, Signals
 
 
 class SelectorContract:
@@ -199,6 +199,37 @@ class SelectorContract:
         distances = np.linalg.norm(signals.updates[:, None] - signals.updates, axis=2)
         given = replace(signals, updates=None, distances=distances)
         self.check(self.choose(given, 6, seed=0), given, 6)
+
+    def test_weights_if_it_has_any(self) -> None:
+        """One finite number of 0 or more for each member, always the same, whatever the numbers of the clients."""
+        if not isinstance(self.make(), HasWeights):
+            return
+        for seed, unknown in ((0, 0), (1, 0), (2, 4), (3, 20)):
+            signals = random_signals(20, seed=seed, unknown=unknown, offline=0.2)
+            for k in (1, 4, int(signals.available.sum())):
+                cohort = self.choose(signals, k, seed)
+                found, again = (self.weigh(signals, cohort) for _ in range(2))
+                rule = f"weights() must follow from signals and cohort alone, for {_situation(signals, k)}; got "
+                expect(bool((found == again).all()), f"{rule}{found.tolist()}, then {again.tolist()}")
+                order = np.random.default_rng(seed).permutation(signals.n)
+                there = np.argsort(order)[cohort]  # the same clients under their new numbers
+                other = self.weigh(reorder(signals, order), there)
+                same = np.allclose(other, found, rtol=1e-6)
+                expect(same, f"{rule}{found.tolist()}, and {other.tolist()} when the same clients had other numbers")
+
+    def weigh(self, signals: Signals, cohort: Ints) -> Floats:
+        """The weights of a cohort, or the test fails."""
+        selector = self.make()
+        assert isinstance(selector, HasWeights)
+        found = selector.weights(signals, cohort)
+        ok = isinstance(found, np.ndarray) and found.shape == cohort.shape and found.dtype.kind in "iuf"
+        ok = ok and bool(((found >= 0) & (found < np.inf)).all()) and (found.any() or not len(cohort))
+        expect(
+            ok,
+            "weights() must return an array of one finite number of 0 or more for each member, not all 0; got "
+            f"{found!r} for {cohort.tolist()} of {_situation(signals, len(cohort))}",
+        )
+        return found
 
     def test_refuses_k_below_one(self) -> None:
         for k in (0, -1, 2.5):

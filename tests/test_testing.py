@@ -258,3 +258,30 @@ def test_every_check_has_been_shown_to_fail() -> None:
 def test_making_nothing_is_explained() -> None:
     with pytest.raises(NotImplementedError, match="must return the selector"):
         SelectorContract().make()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        lambda s, cohort: np.ones(len(cohort) + 1),
+        lambda s, cohort: -np.ones(len(cohort)),
+        lambda s, cohort: np.full(len(cohort), np.nan),
+        lambda s, cohort: np.zeros(len(cohort)),
+        lambda s, cohort: [1.0] * len(cohort),
+    ],
+)
+def test_weights_of_which_one_is_wrong_are_caught(weights: Callable[[Signals, Ints], Any]) -> None:
+    fake = Fake(uniform)
+    fake.weights = weights  # type: ignore[attr-defined]
+    made = type("Contract", (SelectorContract,), {"make": lambda self: fake})()
+    with pytest.raises(AssertionError, match=r"weights\(\) must return an array of one finite number of 0 or more"):
+        made.test_weights_if_it_has_any()
+
+
+def test_weights_that_depend_on_numbers_or_chance_are_caught() -> None:
+    for weights in (lambda s, cohort: 1.0 + cohort, lambda s, cohort: np.random.default_rng().random(len(cohort))):
+        fake = Fake(uniform)
+        fake.weights = weights  # type: ignore[attr-defined]
+        made = type("Contract", (SelectorContract,), {"make": lambda self, fake=fake: fake})()
+        with pytest.raises(AssertionError, match=r"weights\(\) must follow from signals and cohort alone"):
+            made.test_weights_if_it_has_any()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from equifl.selectors.base import HasObjective, Selector, cohort_size
+from equifl.selectors.base import HasObjective, HasWeights, Selector, cohort_size, weights_of
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.greedy_selection import maximise
 from equifl.selectors.power_of_choice import PowerOfChoice
@@ -26,6 +26,7 @@ __all__ = [
     "SELECTORS",
     "DivFL",
     "HasObjective",
+    "HasWeights",
     "PowerOfChoice",
     "Rota",
     "Selector",
@@ -35,4 +36,5 @@ __all__ = [
     "cohort_size",
     "maximise",
     "unknown_first",
+    "weights_of",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from equifl._numerics.checks import integer
 from equifl.objectives import SetFunction
-from equifl.signals import Ints, Signals
+from equifl.signals import Floats, Ints, Signals
 
 Rng: TypeAlias = np.random.Generator | int | None  # a generator, or a seed for one
 
@@ -34,6 +34,37 @@ class HasObjective(Protocol):
     def objective(self, signals: Signals) -> SetFunction:
         """The set function it maximises for these signals."""
         ...
+
+
+@runtime_checkable
+class HasWeights(Protocol):
+    """A selector that also says what the reply of each member counts for, as its authors' rule has it."""
+
+    def weights(self, signals: Signals, cohort: Ints) -> Floats:
+        """(len(cohort),) how many clients each member stands for, 0 or more and finite, in the order of `cohort`.
+
+        sum_j weights_j update_j / N estimates the mean update of all N clients. They follow from the signals for which
+        the cohort was selected, and use no randomness. They sum to N, unless the rule is unbiased in expectation alone
+        (1 / probability); a server rule that has not got all replies divides by the sum of those it has.
+        """
+        ...
+
+
+def weights_of(selector: object, signals: Signals, cohort: Ints, name: str) -> Floats:
+    """(len(cohort),) the weights of a selector for the signals it selected from, checked; N / len(cohort) without any.
+
+    Raises:
+        ValueError: they are not one finite number of 0 or more for each member, or all are 0; `name` is in the error.
+    """
+    ids = np.asarray(cohort, np.int64)
+    if not len(ids) or not isinstance(selector, HasWeights):
+        return np.full(len(ids), signals.n / max(1, len(ids)))
+    found = np.asarray(selector.weights(signals, ids))
+    ok = found.shape == ids.shape and found.dtype.kind in "iuf"
+    if not (ok and bool(((found >= 0) & (found < np.inf)).all()) and found.any()):
+        allowed = f"{len(ids)} finite numbers of 0 or more, one for each member, not all 0"
+        raise ValueError(f"{name}: has the weights {found.tolist()}; allowed: {allowed}")
+    return found.astype(np.float64)
 
 
 def needs(selector: object) -> frozenset[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
-from equifl.selectors.base import needs, require_cohort
+from equifl.selectors.base import needs, require_cohort, weights_of
 from equifl.testing import random_signals
 
 ALL: list[Any] = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
@@ -42,6 +42,27 @@ def test_what_breaks_the_promise_of_a_selector_is_refused(choice: Any) -> None:
     with pytest.raises(ValueError, match=r"mine: chose .*; allowed: 2 different ids of available clients"):
         require_cohort(np.array(choice), signals, 2, "mine")
     assert require_cohort([3, 1], signals, 2, "mine").tolist() == [3, 1]  # type: ignore[arg-type]
+
+
+class Weighted(Uniform):
+    def __init__(self, weights: Any) -> None:
+        object.__setattr__(self, "given", weights)
+
+    def weights(self, signals: Any, cohort: Any) -> Any:
+        return np.array(self.given)  # type: ignore[attr-defined]
+
+
+def test_weights_are_equal_where_a_selector_has_none() -> None:
+    signals = random_signals(20)
+    assert weights_of(Uniform(), signals, np.array([3, 1, 7, 2]), "mine").tolist() == [5.0] * 4
+    assert weights_of(Weighted([0, 3]), signals, np.array([3, 1]), "mine").tolist() == [0.0, 3.0]
+    assert weights_of(Weighted([]), signals, np.zeros(0, np.int64), "mine").tolist() == []
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0], [1.0, np.nan], [np.inf, 1.0], [0.0, 0.0], ["a", "b"]])
+def test_weights_that_no_server_can_use_are_refused(weights: Any) -> None:
+    with pytest.raises(ValueError, match=r"mine: has the weights .*; allowed: 2 finite numbers of 0 or more, one for"):
+        weights_of(Weighted(weights), random_signals(20), np.array([3, 1]), "mine")
 
 
 @pytest.mark.parametrize("selector", ALL, **BY_NAME)

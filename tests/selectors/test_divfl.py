@@ -51,6 +51,26 @@ def test_streaming_chooses_what_the_matrix_does() -> None:
     assert streamed.tolist() == DivFL().select(signals, 20, rng=np.random.default_rng(0)).tolist()
 
 
+@pytest.mark.parametrize("memory_limit", [1, 2**30])
+def test_weights_are_how_many_clients_each_member_represents(memory_limit: int) -> None:
+    """Eq. (8), counted client by client; 40 members are more than are looked at together."""
+    signals = random_signals(60)
+    assert signals.updates is not None
+    apart = np.linalg.norm(signals.updates[:, None] - signals.updates, axis=2)
+    for k in (1, 5, 40, 60):
+        cohort = DivFL().select(signals, k, rng=0)
+        gamma = [0] * k
+        for client in range(60):
+            gamma[min(range(k), key=lambda j: apart[client, cohort[j]])] += 1
+        assert DivFL(memory_limit=memory_limit).weights(signals, cohort).tolist() == gamma
+
+
+def test_a_member_stands_for_itself_even_if_another_has_the_same_update() -> None:
+    signals = Signals(updates=[[1.0], [1.0], [1.0], [float("nan")], [float("nan")], [7.0]])
+    assert DivFL().weights(signals, np.array([1, 0, 5])) == pytest.approx(np.array([2, 1, 1]) * 6 / 4)
+    assert DivFL().weights(signals, np.array([3, 1, 0])) == pytest.approx(np.array([1, 3, 1]) * 6 / 5)
+
+
 def test_says_so_if_nobody_sends_updates() -> None:
     with pytest.warns(UserWarning, match="no client has sent updates yet"):
         DivFL().select(Signals(losses=np.ones(5)), 2, rng=np.random.default_rng(0))
