@@ -11,7 +11,6 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayTaskError
 
-from equifl.cluster.groups import State, joined, part_of, runs_of, split
 from equifl.cluster.session import connect, resource
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
@@ -19,6 +18,7 @@ from equifl.experiment.run_folder import RunFolder
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
+from equifl.sim.loop.parts import State, joined, part_of, runs_of, split
 from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round

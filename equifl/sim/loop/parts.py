@@ -1,4 +1,4 @@
-"""The runs of an experiment in groups, one a worker; splitting and joining their checkpoints."""
+"""The runs of an experiment in parts: a worker each, or those that a run folder lacks; and their checkpoints."""
 
 from __future__ import annotations
 
