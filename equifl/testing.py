@@ -1,4 +1,7 @@
-"""SelectorContract: tests that every selector must pass, including your own."""
+"""SelectorContract: tests that every selector must pass, including your own.
+
+Longer than 300 lines because it is one class, a test a rule, with the sentence that each failure says.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,7 @@ class SelectorContract:
         assert isinstance(selector, HasWeights)
         found = selector.weights(signals, cohort)
         ok = isinstance(found, np.ndarray) and found.shape == cohort.shape and found.dtype.kind in "iuf"
-        ok = ok and bool(((found >= 0) & (found < np.inf)).all()) and (found.any() or not len(cohort))
+        ok = ok and bool(((found >= 0) & (found < np.inf)).all() and (found.any() or not len(cohort)))
         expect(
             ok,
             "weights() must return an array of one finite number of 0 or more for each member, not all 0; got "

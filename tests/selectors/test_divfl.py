@@ -66,7 +66,7 @@ def test_weights_are_how_many_clients_each_member_represents(memory_limit: int) 
 
 
 def test_a_member_stands_for_itself_even_if_another_has_the_same_update() -> None:
-    signals = Signals(updates=[[1.0], [1.0], [1.0], [float("nan")], [float("nan")], [7.0]])
+    signals = Signals(updates=np.array([[1.0], [1.0], [1.0], [np.nan], [np.nan], [7.0]]))
     assert DivFL().weights(signals, np.array([1, 0, 5])) == pytest.approx(np.array([2, 1, 1]) * 6 / 4)
     assert DivFL().weights(signals, np.array([3, 1, 0])) == pytest.approx(np.array([1, 3, 1]) * 6 / 5)
 
