@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import equifl
+from tools.site.configuration import sections
 
 PACKAGE = Path(equifl.__file__).parent
 TESTS = Path(__file__).parent
@@ -137,6 +138,14 @@ def test_tests_mirror_the_package(path: Path) -> None:
     folder = PACKAGE / where.parent
     found = any(candidate.exists() for candidate in (folder / f"{name}.py", folder / f"_{name}.py", folder / name))
     assert found != (where.as_posix() in ELSEWHERE), f"{where}: there is no module {name} in {folder}; see ELSEWHERE"
+
+
+def test_every_key_of_a_configuration_says_what_it_means() -> None:
+    """The reference is made of these sentences: "`lr`: what it is." in the docstring of the key's dataclass."""
+    missing = [
+        f"{section}.{key.name}".lstrip(".") for section, _, keys in sections() for key in keys if not key.meaning
+    ]
+    assert not missing, f"say in equifl/experiment/config.py what these keys mean: {', '.join(missing)}"
 
 
 # Private idiom, and the term to write instead.

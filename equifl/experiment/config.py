@@ -1,6 +1,9 @@
 """The configuration of an experiment as dataclasses, with every value checked.
 
 The defaults are the experiment that `equifl run` does without a file: `configs/digits.toml` says the same.
+A line "`key`: ..." of a docstring is what the configuration reference says of that key.
+
+Longer than 300 lines because all keys, what they mean and what they may be are in one place.
 """
 
 from __future__ import annotations
@@ -36,7 +39,17 @@ log = logging.getLogger("equifl")
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """How the data are divided among the clients; None leaves an option to the kind of partition."""
+    """How the data are divided among the clients; None leaves an option to the kind of partition.
+
+    `kind`: classes, dirichlet, shards, iid, or natural: as the data set says whose each example is.
+    `classes_per_client`: classes: how many each client has; None = 3.
+    `shards_per_client`: shards: how many each client gets, of examples sorted by class; None = 2.
+    `alpha`: dirichlet: the smaller, the fewer classes make up most of a client's data; None = 0.5.
+    `least`: dirichlet: training examples that every client has at least; None = 10.
+    `sizes`: iid, classes: "equal" or "lognormal" numbers of examples; None = equal.
+    `size_sigma`: lognormal sizes: standard deviation of the logarithm; None = 1.
+    `drop_incomplete`: natural: leave out clients that have no training or no test examples; None = refuse them.
+    """
 
     kind: str = "classes"
     classes_per_client: int | None = None
@@ -50,7 +63,17 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Which data, and how they are divided among the clients; None leaves an option to the data set."""
+    """Which data, and how they are divided among the clients; None leaves an option to the data set.
+
+    `name`: a data set of `equifl data list`, or "arrays" for a file of your own.
+    `path`: arrays: the npz file.
+    `standardise`: arrays: subtract the mean and divide by the deviation of the training split; None = unless they
+    are integers.
+    `alpha`: synthetic: how much the clients' models differ; None = 1.
+    `beta`: synthetic: how much the clients' inputs differ; None = 1.
+    `iid`: synthetic: one model and one distribution of inputs for all clients; None = no.
+    `largest`: synthetic: examples of a client at most; None = 2000.
+    """
 
     name: str = "digits"
     path: str | None = None
@@ -76,6 +99,14 @@ _FLAT = {f.name for f in dataclasses.fields(Partition)} - {f.name for f in datac
 class Train:
     """What a client does in a round: `steps` batches, or `epochs` passes over its data.
 
+    `model`: lenet, mlp, logistic, or a torch.nn.Module of your own as "package.module:Class".
+    `model_options`: keywords of the model, such as { hidden = 64 }.
+    `steps`: batches a round; None = 10, or as many as `epochs` take.
+    `epochs`: passes over its data a round, instead of `steps`.
+    `batch_size`: examples of a batch.
+    `lr`: learning rate of the client's SGD.
+    `momentum`: of the client's SGD, from 0 to below 1; it starts anew every round.
+    `weight_decay`: of the client's SGD, 0 or more.
     `tf32`: allow TF32 matrix products on a GPU, which have three digits instead of seven; None = no.
     """
 
@@ -107,6 +138,8 @@ class Server:
     """How the server makes a new model from the cohort's, and which one is evaluated.
 
     `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
+    `q`: the power of the loss, for "loss".
+    `lr`: learning rate of the server: what its step is multiplied by.
     `average_last`: evaluate the mean of this many last global models; 1 = the last one.
     `catch_up`: turns that a client that was absent may be behind the others; None = 1 (see `SignalStore`).
     `guard`: clip implausible outliers in losses and sizes before a selector sees them (`equifl.outliers`).
@@ -131,7 +164,9 @@ class Server:
 class Availability:
     """Availability: each client with probability `online`, or by a `trace` file; and dropouts after selection.
 
-    The trace is a CSV file of 0 and 1, a line a round, a column a client; when it ends it starts again.
+    `online`: the probability that a client is available, each client and each round by itself.
+    `trace`: a CSV file of 0 and 1 instead, a line a round, a column a client; when it ends it starts again.
+    `dropout`: the probability that a selected client's update is lost; its selection counts.
     """
 
     online: float = 1.0
@@ -147,14 +182,18 @@ class Availability:
 class Config:
     """One experiment: every selector with every seed.
 
+    `rounds`: how many are played.
     `clients`: None = 30; with a natural partition as many as the data set has, unless it makes them (synthetic).
     `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
+    `seeds`: a run a selector and seed; runs of one seed share partition, first model, batches and availability.
     `signal`: "update" = what a client sent when last selected; "gradient" = computed by every client each round.
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: length of the sketches that selectors see instead of updates; None = whole updates.
     `memory_limit`: bytes of GPU memory; the runs are then trained in parts that fit; None = no limit.
+    `evaluate_every`: rounds between two evaluations; the last round is always evaluated.
     `engine`: "compiled" needs numba and a plain sequence of layers, "torch" takes any model; "auto" = what works.
     Their older names are "fast" and "general".
+    `selectors`: a table a selector with its parameters; its name, or its `class`, says which.
 
     >>> Config.load(overrides=["rounds=3", "train.lr=0.5", "selectors.subtrunc.lam=0.9"]).train.lr
     0.5
