@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from equifl.experiment.results import Results, load_results
 from equifl.objectives import explain
-from equifl.selectors import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl.selectors import Balanced, DivFL, PowerOfChoice, Reshuffle, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.signals import Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Balanced",
     "CountSketch",
     "DivFL",
     "PowerOfChoice",
+    "Reshuffle",
     "Results",
     "Rota",
     "Selector",

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+from equifl.selectors.balanced import Balanced
 from equifl.selectors.base import HasObjective, HasWeights, Selector, cohort_size, weights_of
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.greedy_selection import maximise
 from equifl.selectors.power_of_choice import PowerOfChoice
+from equifl.selectors.reshuffle import Reshuffle
 from equifl.selectors.rota import Rota
 from equifl.selectors.subtrunc import SubTrunc
 from equifl.selectors.uniform import Uniform
@@ -20,14 +22,18 @@ SELECTORS: Mapping[str, type] = {
     "subtrunc": SubTrunc,
     "unionfl": UnionFL,
     "rota": Rota,
+    "reshuffle": Reshuffle,
+    "balanced": Balanced,
 }
 
 __all__ = [
     "SELECTORS",
+    "Balanced",
     "DivFL",
     "HasObjective",
     "HasWeights",
     "PowerOfChoice",
+    "Reshuffle",
     "Rota",
     "Selector",
     "SubTrunc",

@@ -1,15 +1,17 @@
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl import Balanced, Selector, Uniform
+from equifl.selectors import SELECTORS
 from equifl.selectors.base import needs, require_cohort, weights_of
 from equifl.testing import random_signals
 
-ALL: list[Any] = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
+ALL: list[Any] = [*(cls() for cls in SELECTORS.values()), Balanced(prefer="loss")]
 BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
 
 
@@ -42,6 +44,15 @@ def test_what_breaks_the_promise_of_a_selector_is_refused(choice: Any) -> None:
     with pytest.raises(ValueError, match=r"mine: chose .*; allowed: 2 different ids of available clients"):
         require_cohort(np.array(choice), signals, 2, "mine")
     assert require_cohort([3, 1], signals, 2, "mine").tolist() == [3, 1]  # type: ignore[arg-type]
+
+
+def test_the_page_of_selectors_has_a_row_for_each_with_what_it_needs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "selectors.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert [row[0].strip("| `") for row in rows] == list(SELECTORS)
+    for (_, name, _, needed), made in zip(rows, SELECTORS.values(), strict=True):
+        assert name.split(",")[0] == f"`{made.__name__}`"
+        assert needed.rstrip(" |").split(": ")[-1].replace("_", " ") == (", ".join(sorted(needs(made()))) or "nothing")
 
 
 class Weighted(Uniform):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from equifl import Rota, Signals, SignalStore, Uniform
 from equifl._numerics.distances import centred_products
 from equifl.metrics import gini
-from equifl.selectors import rota
+from equifl.selectors import planning
 from equifl.signals import Bools, Floats, Ints
 from equifl.testing import SelectorContract, random_signals
 
@@ -61,28 +61,6 @@ def test_every_cohort_is_a_miniature_of_the_population() -> None:
     assert np.mean([error(cohort) for cohort in cohorts]) < np.mean([error(cohort) for cohort in at_random]) / 4
 
 
-def test_no_swap_is_left_that_would_help() -> None:
-    """A local minimum of what the docstring says is minimised, by definition and not by increments."""
-    rng = np.random.default_rng(0)
-    centred = rng.normal(size=(20, 3))
-    centred -= centred.mean(axis=0)
-    pull = rng.normal(size=3)
-    before = np.minimum(np.arange(20) + 2, 16) // 4  # group 0 with two seats, 1 to 3 with four, the rest in none
-
-    def cost(labels: Ints) -> float:
-        sums = [centred[labels == g].sum(axis=0) + (pull if g == 0 else 0) for g in range(4)]
-        return float(sum(s @ s for s in sums))
-
-    labels = rota.planned(centred @ centred.T, centred @ pull, before, 4)
-    assert np.bincount(labels).tolist() == np.bincount(before).tolist()
-    assert cost(labels) < cost(before)
-    for i in range(20):
-        for j in range(i):
-            other = labels.copy()
-            other[[i, j]] = other[[j, i]]
-            assert cost(other) >= cost(labels) - 1e-6
-
-
 def test_those_sure_of_a_seat_are_balanced_by_the_others() -> None:
     """Two at +10 are behind: of the rest, those at -10 come in with them."""
     updates = np.array([10.0, 10.0] + [-10.0] * 2 + [0.5, -0.5] * 10)[:, None]
@@ -106,18 +84,18 @@ def test_unknown_clients_wait_for_those_with_fewer_selections() -> None:
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Whatever is planned: of how many clients, in how many groups."""
-    seen, plan = [], rota.planned
+    seen, plan = [], planning.planned
 
     def watched(inner: Floats, pull: Floats, labels: Ints, groups: int) -> Ints:
         seen.append((len(labels), groups))
         return plan(inner, pull, labels, groups)
 
-    monkeypatch.setattr(rota, "planned", watched)
+    monkeypatch.setattr(planning, "planned", watched)
     return seen
 
 
 def test_large_pools_are_planned_in_part(monkeypatch: pytest.MonkeyPatch, planned: list[tuple[int, int]]) -> None:
-    monkeypatch.setattr(rota, "_CLIENTS", 64)
+    monkeypatch.setattr(planning, "_CLIENTS", 64)
     signals = Signals(updates=np.random.default_rng(0).normal(size=(1000, 2)))
     for k in (1, 10, 50):
         chosen = Rota().select(signals, k, rng=np.random.default_rng(0))
@@ -168,7 +146,7 @@ def test_a_large_cohort_is_a_miniature_too(monkeypatch: pytest.MonkeyPatch) -> N
         )
 
     by_tables = error()
-    monkeypatch.setattr(rota, "_PLACES", 512)
+    monkeypatch.setattr(planning, "_PLACES", 512)
     assert by_tables < error() / 1.5
 
 
@@ -268,8 +246,8 @@ def test_ends_for_all_distances_within_its_passes(n: int, seed: int, kind: str) 
     products = centred_products(signals)(np.arange(n), np.arange(n))
     k = int(rng.integers(1, n + 1))
     labels = np.minimum(np.arange(n) // k, n // k)
-    once = rota.planned(products, np.zeros(n), labels, n // k)
-    np.testing.assert_array_equal(rota.planned(products, np.zeros(n), once, n // k), once)
+    once = planning.planned(products, np.zeros(n), labels, n // k)
+    np.testing.assert_array_equal(planning.planned(products, np.zeros(n), once, n // k), once)
     assert np.bincount(once).tolist() == np.bincount(labels).tolist()
     assert len(set(Rota().select(signals, k, rng=0).tolist())) == k
 
