@@ -27,7 +27,20 @@ ORDER += [
     "selectors",
     "aggregators",
 ]
-ORDER += ["testing", "metrics", "statistics", "experiment", "flower", "sim", "cluster", "paper", "report", "cli"]
+ORDER += [
+    "testing",
+    "metrics",
+    "statistics",
+    "experiment",
+    "hosts",
+    "flower",
+    "nvflare",
+    "sim",
+    "cluster",
+    "paper",
+    "report",
+    "cli",
+]
 ORDER += ["__main__"]
 ONLY = {
     "torch": "sim",
@@ -35,6 +48,7 @@ ONLY = {
     "llvmlite": "sim",
     "triton": "sim",
     "flwr": "flower",
+    "nvflare": "nvflare",
     "ray": "cluster",
     "plotly": "report",
     "jinja2": "report",
@@ -122,6 +136,8 @@ ELSEWHERE = {
     "torture/test_attacks.py": "torture/",
     "experiment/test_damaged_results.py": "results of damaged folders",
     "cli/test_commands.py": "the commands, by processes of their own",
+    "flower/test_journal.py": "the folder of FairSelection",
+    "flower/test_evenness.py": "the fairness that Flower gets",
     "flower/test_simulation.py": "Flower's simulation",
     "flower/test_deployment.py": "Flower's deployment",
     "flower/test_example.py": "examples/flower",

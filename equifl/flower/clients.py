@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from equifl.flower.forms import Form, Layout, common_form
 from equifl.flower.replies import (
-    MisfitError,
-    SetAsideError,
     TrainNews,
     decoded,
     first_of_each,
@@ -29,10 +27,11 @@ from equifl.flower.replies import (
 )
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import Reads, nodes_of
-from equifl.outliers import outlier_bound
-from equifl.signals import Floats, Ints, Signals
+from equifl.hosts.client_signals import ClientSignals
+from equifl.hosts.journal import require_list
+from equifl.hosts.usable import MisfitError, SetAsideError
+from equifl.signals import Ints, Signals
 from equifl.sketch import CountSketch
-from equifl.store import SignalStore
 
 log = logging.getLogger("flwr")
 
@@ -47,7 +46,7 @@ class Keys:
 
 
 class Clients:
-    """A roster, and a store that grows with it. `guard`: clip implausible outliers (`equifl.outliers`)."""
+    """A roster, and signals that grow with it. `guard`: clip implausible outliers (`equifl.outliers`)."""
 
     def __init__(
         self,
@@ -59,9 +58,9 @@ class Clients:
         reads: Reads,
         guard: bool = True,
     ) -> None:
-        self._roster, self._keys, self._needs, self._sketch, self._guard = roster, keys, needs, sketch, guard
+        self._roster, self._keys, self._needs, self._sketch = roster, keys, needs, sketch
         self._reads = reads
-        self._store: SignalStore | None = None
+        self._known = ClientSignals(sketch, guard=guard)
         self._fits = False  # whether any reply was usable so far
         self._agreed: dict[str, Form] = {}  # forms on which two nodes or more agreed, by what they replied to
         self.aside: set[int] = set()  # nodes of which a reply was set aside, until somebody clears it
@@ -80,7 +79,7 @@ class Clients:
     def of(self, node_ids: Iterable[int]) -> Ints:
         """The clients of these nodes."""
         clients = self._roster.clients(node_ids)
-        self._make_room()
+        self._known.grow(len(self._roster))
         return clients
 
     def unknown(self, node_ids: Iterable[int]) -> list[int]:
@@ -91,11 +90,11 @@ class Clients:
 
     def signals(self, round: int | None, node_ids: Iterable[int]) -> Signals:
         """`Signals` at the start of a round (None: after all rounds), with these nodes available."""
-        here = self.of(node_ids)
-        assert self._store is not None, "no node was seen yet"
-        available = np.zeros(len(self._store), bool)
-        available[here] = True
-        return self._store.signals(np.iinfo(np.int64).max if round is None else round, available=available)
+        return self._known.at(round, self.of(node_ids))
+
+    def times_selected(self) -> Ints:
+        """How often each client was selected."""
+        return self._known.times_selected()
 
     def first_of_each(self, replies: Iterable[Message], sent: Collection[Message]) -> list[Message]:
         """The first reply of each node to these messages; late and repeated ones are ignored, with a warning.
@@ -150,9 +149,7 @@ class Clients:
         self, round: int, asked: Iterable[int], news: Mapping[int, TrainNews], *, signals: bool
     ) -> None:
         """Store the selection of these nodes, and the contents of their replies."""
-        who = np.unique(self.of(asked))
-        assert self._store is not None, "no node was seen yet"
-        self._store.observe(who, round=round)
+        self._known.selected(self.of(asked), round)
         self._remember(news if signals else {node: TrainNews(None, None, one.size, 0) for node, one in news.items()})
 
     def read_answers(self, replies: Iterable[Message], *, fresh: bool) -> int:
@@ -207,23 +204,24 @@ class Clients:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The whole state as plain arrays."""
-        stored = {} if self._store is None else self._store.state_dict()
         nodes = self._roster.nodes
-        return {f"store.{key}": array for key, array in stored.items()} | {
+        return self._known.state() | {
             "identities": np.array(self._roster.identities, np.str_),
             "nodes": np.array(list(nodes), np.uint64),
             "clients_of_nodes": np.array(list(nodes.values()), np.int64),
         }
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `state` returned."""
-        nodes = dict(zip(state["nodes"].tolist(), state["clients_of_nodes"].tolist(), strict=True))
+        """Restore what `state` returned; ValueError if that cannot be."""
+        require_list(state, "nodes", "u")
+        require_list(state, "clients_of_nodes", "i")
+        clients, known = state["clients_of_nodes"], len(state["identities"])
+        if len(clients) != len(state["nodes"]) or ((clients < 0) | (clients >= known)).any():
+            raise ValueError(f"checkpoint: `clients_of_nodes` is not one of {known} clients for each node")
+        nodes = dict(zip(state["nodes"].tolist(), clients.tolist(), strict=True))
         self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
-        self._make_room()
-        if self._store is not None:
-            prefix = "store."
-            self._store.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
-            self._fits = bool((self._store.signals(np.iinfo(np.int64).max).times_selected > 0).any())
+        self._known.load(state, known)
+        self._fits = bool((self._known.times_selected() > 0).any())
 
     def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
         """The nodes whose replies a strategy can average; it sets the others aside."""
@@ -253,14 +251,8 @@ class Clients:
         """Read the identity of a node from a reply's metrics or configuration."""
         for record in (metrics_of(reply), *reply.content.config_records.values()):
             free = self._roster.recognise(reply.metadata.src_node_id, record)
-            if free is not None and self._store is not None:
-                self._store.forget([free])
-
-    def _make_room(self) -> None:
-        if self._store is None and len(self._roster):
-            self._store = SignalStore(len(self._roster), guard=self._guard, sketch=self._sketch)
-        elif self._store is not None:
-            self._store.grow(len(self._roster))
+            if free is not None:
+                self._known.forget([free])
 
     def _done(self, nodes: list[int]) -> list[bool]:
         """For each node, whether its client's loss is known or not needed."""
@@ -273,23 +265,4 @@ class Clients:
         for name, field in (("losses", "loss"), ("updates", "update"), ("sizes", "size")):
             reported = {node: getattr(one, field) for node, one in news.items() if getattr(one, field) is not None}
             if reported and (name == "sizes" or name in self._needs):
-                who, values = self.of(reported), np.array(list(reported.values()))
-                if name == "updates" and self._guard:
-                    values = self._clipped(who, values)
-                assert self._store is not None, "no node was seen yet"
-                self._store.observe(who, **{name: values})  # type: ignore[arg-type]
-
-    def _clipped(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The updates, with implausibly large norms scaled down to the outlier bound."""
-        length = _lengths(updates)
-        lengths, known = length, self.signals(None, []).updates
-        if known is not None:
-            lengths = _lengths(known)
-            lengths[who] = length
-        factor = np.minimum(1.0, outlier_bound(lengths) / np.maximum(length, 1e-300))
-        return (updates * factor[:, None]).astype(np.float32)
-
-
-def _lengths(updates: Floats) -> Floats:
-    """The norm of each row, in float64, where squares of float32 numbers do not overflow."""
-    return np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
+                self._known.learn(name, self.of(reported), np.array(list(reported.values())))

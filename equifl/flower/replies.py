@@ -15,23 +15,20 @@ from numpy.typing import NDArray
 
 from equifl.flower.forms import Arrays, Form, Layout, form_of
 from equifl.flower.wrapped import Reads
+from equifl.hosts.usable import (
+    LONGEST,
+    SetAsideError,
+    accuracy_and_size,
+    all_finite,
+    check_array,
+    count,
+    number,
+    sketch_of_update,
+    training_loss,
+)
 from equifl.sketch import CountSketch
 
-_LONGEST = 1e25  # squares of differences must stay far below the float32 maximum
-_MOST = 2.0**53  # examples; a float64 cannot count further
-
 Read = TypeVar("Read")
-
-
-class SetAsideError(ValueError):
-    """A reply is not usable; the message says why, in one line that may be logged whatever the client sent."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__("".join(c if c.isprintable() else " " for c in why[:300]) + ("..." if why[300:] else ""))
-
-
-class MisfitError(SetAsideError):
-    """A reply is not usable because of how the client is written, so no other client's would be."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +103,12 @@ def read_training(
     named = arrays_of(reply)
     for record in named.values():
         for key, array in record.items():
-            _check_array(key, array, sent.get(key))
+            check_array(key, array, sent.get(key))
     arrays = {key: array for record in named.values() for key, array in record.items()}
     _check_metrics(metrics, reads.weight, reads.loss)
-    local_loss = _number(metrics, loss) if "losses" in needs or isinstance(metrics.get(loss), int | float) else None
-    if local_loss is not None and local_loss < 0 and "losses" in needs:
-        raise MisfitError(f"{loss} is {local_loss:g}, and a loss must be 0 or more")
-    update = _update(sent, arrays, sketch) if "updates" in needs else None
-    examples = _count(metrics, size) if isinstance(metrics.get(size), int | float) else None
+    local_loss = training_loss(metrics, loss, needed="losses" in needs)
+    update = sketch_of_update(sent, arrays, sketch) if "updates" in needs else None
+    examples = count(metrics, size) if isinstance(metrics.get(size), int | float) else None
     form = form_of(reply.content, named, layout)
     same_types = all(array.dtype == sent[key].dtype for key, array in arrays.items() if key in sent)
     return TrainNews(local_loss, update, examples, sum(array.nbytes for array in arrays.values()), form, same_types)
@@ -125,50 +120,14 @@ def arrays_of(message: Message) -> Arrays:
     return {name: {key: decoded(array) for key, array in record.items()} for name, record in records.items()}
 
 
-def _check_array(key: str, array: NDArray[Any], sent: NDArray[Any] | None) -> None:
-    """Refuse what cannot be averaged: an average must stay finite, in the type of the array sent as well."""
-    kind = array.dtype.kind
-    plain = kind in "biuf" and array.dtype.itemsize <= 8  # longer floats differ between machines
-    if not plain and (sent is None or array.dtype != sent.dtype):
-        raise SetAsideError(f"its array {key} is of type {array.dtype}, not of numbers")
-    if kind == "f":
-        types = [array.dtype] if sent is None or sent.dtype.kind != "f" else [array.dtype, sent.dtype]
-        most = min(np.finfo(dtype).max for dtype in types) / 2
-        if not (array.min(initial=0) >= -most and array.max(initial=0) <= most):  # nan is neither
-            raise SetAsideError("its weights are not finite, or nearly so")
-
-
 def _check_metrics(metrics: Mapping[str, Any], weight: str | None, loss: str | None = None) -> None:
     """Refuse what the wrapped strategy cannot average: its weight, its loss, integers beyond the floats."""
     for value in metrics.values():
         np.asarray(value, np.float64)
     if weight is not None:
-        _count(metrics, weight)
-    if loss is not None and _number(metrics, loss) < 0:
+        count(metrics, weight)
+    if loss is not None and number(metrics, loss) < 0:
         raise SetAsideError(f"{loss} is below 0")
-
-
-def _update(
-    sent: Mapping[str, NDArray[Any]], trained: Mapping[str, NDArray[Any]], sketch: CountSketch
-) -> NDArray[np.float32]:
-    """The sketch of w_k - w_k^(i), computed tensor by tensor, so that the whole difference is never in memory.
-
-    It uses the floating-point arrays that were sent and returned: counters are no part of an update, and some clients
-    train only a part of the model.
-    """
-    keys = [key for key, array in sent.items() if array.dtype.kind == "f" and key in trained]
-    if not any(sent[key].size for key in keys):
-        raise MisfitError(
-            "it returned none of the floating-point arrays that were sent, from which updates are computed"
-        )
-    for key in keys:
-        if trained[key].shape != sent[key].shape:
-            raise MisfitError(f"its array {key} has shape {trained[key].shape}, not {sent[key].shape}")
-    wide = (np.result_type(sent[key], np.float32) for key in keys)
-    update = sketch(np.subtract(sent[key], trained[key], dtype=dtype) for key, dtype in zip(keys, wide, strict=True))
-    if not np.abs(update).max() < _LONGEST:
-        raise SetAsideError("its update is too long")
-    return update
 
 
 def form_of_evaluation(reply: Message, weight: str | None) -> Form:
@@ -179,23 +138,19 @@ def form_of_evaluation(reply: Message, weight: str | None) -> Form:
 
 def read_evaluation(reply: Message, key: str, size: str) -> tuple[float, float]:
     """The accuracy, from 0 to 1, in the metrics of an evaluation, and the number of examples (default 1)."""
-    metrics = metrics_of(reply)
-    accuracy = _number(metrics, key)
-    if not 0 <= accuracy <= 1:
-        raise SetAsideError(f"{key} is not from 0 to 1")
-    return accuracy, _count(metrics, size) if size in metrics else 1.0
+    return accuracy_and_size(metrics_of(reply), key, size)
 
 
 def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:
     """The contents of an answer to a probe, with the gradient if its sketch was requested."""
     metrics = metrics_of(reply)
-    loss, size = _number(metrics, "loss"), _count(metrics, "num-examples")
+    loss, size = number(metrics, "loss"), count(metrics, "num-examples")
     if loss < 0:
         raise SetAsideError(f"loss is {loss:g}")
     update = None
     if sketch is not None:
         update = np.asarray(metrics.get("sketch", []), np.float32)
-        if update.shape != (sketch.length,) or not np.abs(update).max() < _LONGEST:
+        if update.shape != (sketch.length,) or not np.abs(update).max() < LONGEST:
             raise SetAsideError(f"its sketch is not one of {sketch.length} numbers of ordinary size")
     return TrainNews(loss, update, size, 8 * (2 + (0 if update is None else len(update))))
 
@@ -221,30 +176,6 @@ def _layout(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return np.lib.format.read_array_header_1_0(file)
 
 
-def _number(metrics: Mapping[str, Any], key: str) -> float:
-    if key not in metrics:
-        raise MissingMetricError(key, metrics)
-    value = metrics[key]
-    if not isinstance(value, int | float) or not np.isfinite(value):
-        raise SetAsideError(f"{key} is {short(value)}")
-    return float(value)
-
-
-def _count(metrics: Mapping[str, Any], key: str) -> float:
-    value = _number(metrics, key)
-    if not 0 < value <= _MOST:
-        raise SetAsideError(f"{key} is {value:g}")
-    return value
-
-
-class MissingMetricError(MisfitError):
-    """A reply lacks a metric."""
-
-    def __init__(self, key: str, metrics: Mapping[str, Any]) -> None:
-        there = ", ".join(f"`{name}`" for name in sorted(metrics)) or "none"
-        super().__init__(f"no metric `{key}` (there: {there})")
-
-
 def bytes_of(arrays: ArrayRecord) -> int:
     """The size of a model in bytes."""
     return sum(decoded(array).nbytes for array in arrays.values())
@@ -252,4 +183,4 @@ def bytes_of(arrays: ArrayRecord) -> int:
 
 def is_finite(arrays: ArrayRecord) -> bool:
     """Whether all numbers of a model are."""
-    return all(np.isfinite(array).all() for array in map(decoded, arrays.values()) if array.dtype.kind in "fc")
+    return all_finite(map(decoded, arrays.values()))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -23,13 +23,13 @@ from equifl._numerics.distances import GIBIBYTE
 from equifl.experiment.config import SELECTORS
 from equifl.experiment.run_folder import CHECKPOINT
 from equifl.flower.clients import Clients, Keys
-from equifl.flower.evenness import evenness
 from equifl.flower.forms import Layout, layout_of
-from equifl.flower.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.flower.probe import Question, questions
-from equifl.flower.replies import arrays_of, bytes_of, is_finite
+from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, chain, least_nodes, require_open
+from equifl.hosts.evenness import evenness
+from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
 from equifl.selectors.explanation import select_and_explain
@@ -118,11 +118,12 @@ class FairSelection(Strategy):
         self._probed: set[int] = set()
         self._settled = False
         self._enough = self.wait_for
-        self._journal = Journal(folder, self._config(guard), resume=resume, patience=patience)
+        self._journal = Journal(folder, self._config(guard), host="flwr", log=log, resume=resume, patience=patience)
         if self._journal.state is not None:
             try:
                 self.clients.load(self._journal.state)
-                self.arrays = model_of_state(self._journal.state)
+                model = model_of_state(self._journal.state)
+                self.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
             except ValueError as error:
                 self._journal.close()
                 raise ValueError(f"{folder}: its checkpoint cannot be used ({error}); start in another one") from None
@@ -242,7 +243,8 @@ class FairSelection(Strategy):
         metrics = self.strategy.aggregate_evaluate(self._number, [*usable, *failed]) if usable else None
         found = self.clients.read_evaluations(self.rounds_played, usable)
         self._row["set_aside"] = sorted(self.clients.of(self.clients.aside).tolist())
-        row, fairness = evenness(self.clients, found, [*self._journal.cohorts, self._row["cohort"]])
+        cohorts = [*self._journal.cohorts, self._row["cohort"]]
+        row, fairness = evenness(self.clients.times_selected(), self.clients.taken(), found, cohorts)
         self._row |= row
         self._journal.write(self._row, self._state(self.rounds_played + 1))
         self.rounds_played += 1
@@ -343,8 +345,8 @@ class FairSelection(Strategy):
         }
 
     def _state(self, rounds_played: int) -> dict[str, Any]:
-        model = {} if self.arrays is None else model_to_state(self.arrays)
-        return {**self.clients.state(), **model, "rounds_played": np.array(rounds_played)}
+        model = {name: decoded(array) for name, array in (self.arrays or {}).items()}
+        return {**self.clients.state(), **model_to_state(model), "rounds_played": np.array(rounds_played)}
 
 
 def _frugal(selector: Any) -> Any:

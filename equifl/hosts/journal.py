@@ -7,20 +7,16 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import flwr
 import numpy as np
-from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from equifl import __version__
 from equifl.experiment.checkpoint import rounds_in
 from equifl.experiment.run_folder import ROUNDS, FolderBusyError, RunFolder
-from equifl.flower.replies import decoded
-
-log = logging.getLogger("flwr")
 
 State = Mapping[str, NDArray[Any]]
 
@@ -28,13 +24,21 @@ State = Mapping[str, NDArray[Any]]
 class Journal:
     """Rows and a checkpoint after every round in a folder; without a folder, rows in memory and no checkpoint.
 
-    To resume, it waits up to `patience` seconds for the folder: a ServerApp may hold it for a while after `flwr stop`.
+    To resume, it waits up to `patience` seconds for the folder: a server may hold it for a while after it was stopped.
+    `host` is the package that runs the federation, whose version is recorded, and `log` is where that host logs.
     """
 
     def __init__(
-        self, path: Path | str | None, config: Mapping[str, Any], *, resume: bool, patience: float = 0.0
+        self,
+        path: Path | str | None,
+        config: Mapping[str, Any],
+        *,
+        host: str,
+        log: logging.Logger,
+        resume: bool,
+        patience: float = 0.0,
     ) -> None:
-        self._path, self._config = path, config
+        self._path, self._config, self._host, self._log = path, config, host, log
         self._folder: RunFolder | None = None
         self.state: State | None = None
         self._writes = False
@@ -94,39 +98,41 @@ class Journal:
                 self._open(path)
                 return
             except FolderBusyError:
-                log.info("equifl: %s: is being written by another process; waiting for it to end", path)
+                self._log.info("equifl: %s: is being written by another process; waiting for it to end", path)
                 time.sleep(1)
 
     def _open(self, path: Path | str) -> RunFolder:
         if self._folder is None:
-            versions = {"equifl": __version__, "flwr": flwr.__version__, "numpy": np.__version__}
+            versions = {"equifl": __version__, self._host: version(self._host), "numpy": np.__version__}
             made_with = {"versions": versions | {"python": platform.python_version()}, "device": platform.machine()}
             self._folder = RunFolder.open(path, self._config, made_with)
         return self._folder
 
 
-def model_to_state(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
+def model_to_state(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The global model as plain arrays, in their order."""
-    names = np.array(list(arrays))
-    return {"model": names} | {f"model.{i}": decoded(array) for i, array in enumerate(arrays.values())}
+    names = np.array(list(arrays), np.str_)
+    return {"model": names} | {f"model.{i}": array for i, array in enumerate(arrays.values())}
 
 
-def model_of_state(state: State) -> ArrayRecord:
+def model_of_state(state: State) -> dict[str, NDArray[Any]]:
     """The global model that a checkpoint holds."""
-    return ArrayRecord({str(name): Array(state[f"model.{i}"]) for i, name in enumerate(state["model"])})
+    return {str(name): state[f"model.{i}"] for i, name in enumerate(state["model"])}
 
 
 def _check(state: State) -> None:
-    """Raise ValueError unless a checkpoint has what `FairSelection` reads of it; the store checks its own part."""
-    for name, kind in {"identities": "U", "nodes": "u", "clients_of_nodes": "i", "model": "U"}.items():
-        if name not in state or state[name].ndim != 1 or state[name].dtype.kind != kind:
-            raise ValueError(f"checkpoint: `{name}` is missing, or no list of {'text' if kind == 'U' else 'integers'}")
+    """Raise ValueError unless a checkpoint has what every host reads of it; the host and the store check the rest."""
+    for name in ("identities", "model"):
+        require_list(state, name, "U")
     missing = [name for i in range(len(state["model"])) if (name := f"model.{i}") not in state]
     if missing:
         raise ValueError(f"checkpoint: has no `{missing[0]}`")
-    clients, known = state["clients_of_nodes"], len(state["identities"])
-    if len(clients) != len(state["nodes"]) or ((clients < 0) | (clients >= known)).any():
-        raise ValueError(f"checkpoint: `clients_of_nodes` is not one of {known} clients for each node")
+
+
+def require_list(state: State, name: str, kind: str) -> None:
+    """Raise ValueError unless a checkpoint has a list of this kind, as NumPy names kinds, by this name."""
+    if name not in state or state[name].ndim != 1 or state[name].dtype.kind != kind:
+        raise ValueError(f"checkpoint: `{name}` is missing, or no list of {'text' if kind == 'U' else 'integers'}")
 
 
 def options_of(selector: Any) -> Any:

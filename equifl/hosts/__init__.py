@@ -1,0 +1,1 @@
+"""What Flower and NVFlare share: reading what clients send, their signals, and the folder of a live federation."""

@@ -1,0 +1,87 @@
+"""The signals of a live federation's clients: a store that grows as clients join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equifl.outliers import outlier_bound
+from equifl.signals import Floats, Ints, Signals
+from equifl.sketch import CountSketch
+from equifl.store import SignalStore
+
+_PREFIX = "store."
+_AFTER_ALL = np.iinfo(np.int64).max  # a round after every other
+
+
+class ClientSignals:
+    """What clients reported, by client id. `guard`: clip implausible outliers (`equifl.outliers`)."""
+
+    def __init__(self, sketch: CountSketch, *, guard: bool) -> None:
+        self._sketch, self._guard = sketch, guard
+        self._store: SignalStore | None = None
+
+    def grow(self, clients: int) -> None:
+        """Make room for this many clients."""
+        if self._store is not None:
+            self._store.grow(clients)
+        elif clients:
+            self._store = SignalStore(clients, guard=self._guard, sketch=self._sketch)
+
+    def at(self, round: int | None, here: Ints) -> Signals:
+        """`Signals` at the start of a round (None: after all rounds), with these clients available."""
+        assert self._store is not None, "no client was seen yet"
+        available = np.zeros(len(self._store), bool)
+        available[here] = True
+        return self._store.signals(_AFTER_ALL if round is None else round, available=available)
+
+    def times_selected(self) -> Ints:
+        """How often each client was selected."""
+        return np.zeros(0, np.int64) if self._store is None else self.at(None, np.zeros(0, np.int64)).times_selected
+
+    def selected(self, who: Ints, round: int) -> None:
+        """Store the selection of these clients."""
+        assert self._store is not None, "no client was seen yet"
+        self._store.observe(np.unique(who), round=round)
+
+    def learn(self, name: str, who: Ints, values: NDArray[Any]) -> None:
+        """Store the "losses", "sizes" or "updates" that these clients reported."""
+        assert self._store is not None, "no client was seen yet"
+        if name == "updates" and self._guard:
+            values = self._clipped(who, values)
+        self._store.observe(who, **{name: values})  # type: ignore[arg-type]
+
+    def forget(self, who: Iterable[int]) -> None:
+        """Remove what is known of these clients."""
+        if self._store is not None:
+            self._store.forget(list(who))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The whole state as plain arrays."""
+        stored = {} if self._store is None else self._store.state_dict()
+        return {f"{_PREFIX}{key}": array for key, array in stored.items()}
+
+    def load(self, state: Mapping[str, NDArray[Any]], clients: int) -> None:
+        """Restore what `state` returned, for so many clients."""
+        self.grow(clients)
+        if self._store is not None:
+            mine = {key.removeprefix(_PREFIX): array for key, array in state.items() if key.startswith(_PREFIX)}
+            self._store.load_state_dict(mine)
+
+    def _clipped(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The updates, with implausibly large norms scaled down to the outlier bound."""
+        length = _lengths(updates)
+        lengths, known = length, self.at(None, who[:0]).updates
+        if known is not None:
+            lengths = _lengths(known)
+            lengths[who] = length
+        factor = np.minimum(1.0, outlier_bound(lengths) / np.maximum(length, 1e-300))
+        return (updates * factor[:, None]).astype(np.float32)
+
+
+def _lengths(updates: Floats) -> Floats:
+    """The norm of each row, in float64, where squares of float32 numbers do not overflow."""
+    return np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+from equifl.hosts.usable import (
+    MisfitError,
+    MissingMetricError,
+    SetAsideError,
+    accuracy_and_size,
+    all_finite,
+    check_array,
+    count,
+    number,
+    sketch_of_update,
+    training_loss,
+)
+from equifl.sketch import CountSketch
+
+
+def test_a_number_is_finite_and_a_count_is_above_0() -> None:
+    assert number({"loss": 2}, "loss") == 2.0
+    assert count({"n": 2.0**53}, "n") == 2.0**53
+    for value in (float("nan"), float("inf"), "2", None, [2.0]):
+        with pytest.raises(SetAsideError, match="loss is "):
+            number({"loss": value}, "loss")
+    for value in (0, -1, 2.0**54):
+        with pytest.raises(SetAsideError, match="n is "):
+            count({"n": value}, "n")
+    with pytest.raises(MissingMetricError, match=r"no metric `loss` \(there: `acc`, `n`\)"):
+        number({"n": 1, "acc": 0.5}, "loss")
+
+
+def test_a_loss_is_read_where_it_is_needed_or_there() -> None:
+    assert training_loss({}, "loss", needed=False) is None
+    assert training_loss({"loss": -1.0}, "loss", needed=False) == -1.0
+    with pytest.raises(MisfitError, match="a loss must be 0 or more"):
+        training_loss({"loss": -1.0}, "loss", needed=True)
+    with pytest.raises(MissingMetricError):
+        training_loss({}, "loss", needed=True)
+
+
+def test_an_accuracy_is_from_0_to_1() -> None:
+    assert accuracy_and_size({"acc": 0.5, "n": 7}, "acc", "n") == (0.5, 7.0)
+    assert accuracy_and_size({"acc": 1}, "acc", "n") == (1.0, 1.0)
+    with pytest.raises(SetAsideError, match="acc is not from 0 to 1"):
+        accuracy_and_size({"acc": 50.0}, "acc", "n")
+
+
+def test_arrays_must_stay_finite_in_the_type_that_was_sent() -> None:
+    sent = np.zeros(2, np.float16)
+    check_array("w", np.array([1.0, -3e4]), sent)
+    for array in (np.array([np.nan, 0]), np.array([1e30, 0], np.float32)):
+        with pytest.raises(SetAsideError, match="not finite, or nearly so"):
+            check_array("w", array, sent)
+    with pytest.raises(SetAsideError, match="its array w is of type <U1, not of numbers"):
+        check_array("w", np.array(["a"]), sent)
+    assert all_finite([np.zeros(2), np.zeros(2, int)])
+    assert not all_finite([np.zeros(2), np.array([np.inf])])
+
+
+def test_an_update_is_what_was_sent_less_what_came_back_of_the_same_arrays() -> None:
+    sketch = CountSketch(length=32)
+    sent = {"w": np.ones(3, np.float32), "b": np.ones(2, np.float32), "steps": np.array([5])}
+    trained = {"w": np.array([0, 1, 3], np.float32), "steps": np.array([9])}
+    expected = sketch([np.array([1, 0, -2], np.float32)])
+    np.testing.assert_array_equal(sketch_of_update(sent, trained, sketch), expected)
+    with pytest.raises(MisfitError, match=r"its array w has shape \(2,\), not \(3,\)"):
+        sketch_of_update(sent, {"w": np.ones(2, np.float32)}, sketch)
+    with pytest.raises(MisfitError, match="none of the floating-point arrays"):
+        sketch_of_update(sent, {"steps": np.array([9])}, sketch)
+    with pytest.raises(SetAsideError, match="its update is too long"):
+        sketch_of_update(sent, {"w": np.full(3, 1e30, np.float32)}, sketch)
+
+
+def test_a_reason_is_one_line_whatever_the_client_sent() -> None:
+    assert str(SetAsideError("two\nlines\x1b[31m")) == "two lines [31m"
+    assert len(str(SetAsideError("a" * 1000))) == 303
