@@ -13,7 +13,7 @@ from equifl.cluster.population import Population, SpreadFacilityLocation
 from equifl.cluster.session import connect, resource
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation, SetFunction
-from equifl.selectors.base import HasObjective, Rng, Selector, check_call, needs, sample_of
+from equifl.selectors.base import HasObjective, Rng, Selector, check_call, needs, objective_of, sample_of
 from equifl.selectors.greedy_selection import maximise
 from equifl.selectors.rota import Rota
 from equifl.selectors.unknown_clients import unknown_first
@@ -93,7 +93,7 @@ class ClusterSelector:
                 (population.bounds, population.mean), signals, k, rng=rng, each=population.each
             )
         assert isinstance(self.selector, HasObjective)
-        function = spread(self.selector, signals, population)
+        function = spread(self.selector, signals, k, population)
         sample = sample_of(self.selector)
         if sample is not None:
             return maximise(function, signals, k, sample=sample, rng=rng)
@@ -132,11 +132,11 @@ def _history_of(signals: Signals, first: int, last: int) -> Ints | None:
     return signals.history[(clients >= first) & (clients < last)] - np.array([0, first])
 
 
-def spread(selector: HasObjective, signals: Signals, population: Population) -> SetFunction:
+def spread(selector: HasObjective, signals: Signals, k: int, population: Population) -> SetFunction:
     """The selector's objective, with facility location computed by the shards."""
 
     def on_shards(location: FacilityLocation) -> SetFunction:
         return SpreadFacilityLocation(population, location.scale)
 
     # Without updates building it costs nothing; only the structure of the expression is used.
-    return with_locations(selector.objective(replace(signals, updates=None)), on_shards)
+    return with_locations(objective_of(selector, replace(signals, updates=None), k), on_shards)

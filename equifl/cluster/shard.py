@@ -17,7 +17,7 @@ from equifl._numerics.threads import tiles
 from equifl.cluster.expression import with_locations
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation
-from equifl.selectors.base import HasObjective
+from equifl.selectors.base import HasObjective, objective_of
 from equifl.signals import Floats, Ints, Signals
 
 _BLOCK_BYTES = 2**25  # of distances computed at a time
@@ -139,7 +139,7 @@ class Shard:
         def weighed(location: FacilityLocation) -> Any:
             return share * location
 
-        function = with_locations(selector.objective(signals), weighed)
+        function = with_locations(objective_of(selector, signals, k), weighed)
         candidates = np.flatnonzero(signals.available & function.known)
         return lazy_greedy(function, k, candidates=candidates) + part.first
 

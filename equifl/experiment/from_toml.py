@@ -86,7 +86,8 @@ def build(cls: type, table: Mapping[str, Any], path: str) -> Any:
 def typed(value: Any, hint: Any, where: str) -> Any:
     """A value of the annotated type: an integer is a number, too; nothing else is converted."""
     _require_plain(value, where, _DEEPEST)
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    union = typing.get_origin(hint) in (types.UnionType, typing.Union)  # the second if a Literal is part of it
+    options = typing.get_args(hint) if union else (hint,)
     for option in options:
         origin = typing.get_origin(option)
         if origin is Literal and value in typing.get_args(option):

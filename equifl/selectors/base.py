@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from inspect import signature
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -29,7 +30,10 @@ class Selector(Protocol):
 
 @runtime_checkable
 class HasObjective(Protocol):
-    """A selector that maximises a set function and returns it."""
+    """A selector that maximises a set function and returns it.
+
+    A function that depends on the cohort's size is returned by `objective(signals, k)`: see `objective_of`.
+    """
 
     def objective(self, signals: Signals) -> SetFunction:
         """The set function it maximises for these signals."""
@@ -65,6 +69,12 @@ def weights_of(selector: object, signals: Signals, cohort: Ints, name: str) -> F
         allowed = f"{len(ids)} finite numbers of 0 or more, one for each member, not all 0"
         raise ValueError(f"{name}: has the weights {found.tolist()}; allowed: {allowed}")
     return found.astype(np.float64)
+
+
+def objective_of(selector: HasObjective, signals: Signals, k: int | None) -> SetFunction:
+    """The set function that a selector maximises to select `k` clients; `k` is given to those that take it."""
+    known: dict[str, Any] = {"k": k} if "k" in signature(selector.objective).parameters else {}
+    return selector.objective(signals, **known)
 
 
 def needs(selector: object) -> frozenset[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from equifl.objectives import Scaled, SetFunction, Truncated, explain, terms
-from equifl.selectors.base import HasObjective, Selector, require_cohort, sample_of
+from equifl.selectors.base import HasObjective, Selector, objective_of, require_cohort, sample_of
 from equifl.selectors.greedy_selection import MaximisesObjective, maximise
 from equifl.signals import Ints, Signals
 
@@ -26,11 +26,11 @@ def select_and_explain(
     """
     function: SetFunction | None
     if isinstance(selector, MaximisesObjective) and type(selector).select is MaximisesObjective.select:
-        function = selector.objective(signals)
+        function = objective_of(selector, signals, k)
         cohort = maximise(function, signals, k, sample=sample_of(selector), rng=rng)
     else:
         cohort = selector.select(signals, k, rng=rng)
-        function = selector.objective(signals) if isinstance(selector, HasObjective) else None
+        function = objective_of(selector, signals, k) if isinstance(selector, HasObjective) else None
     cohort = require_cohort(cohort, signals, k, name)
     return cohort, {} if function is None else explanation(function, cohort)
 

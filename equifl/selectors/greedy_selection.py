@@ -8,7 +8,7 @@ from equifl._numerics.checks import generator, integer, require
 from equifl._numerics.distances import GIBIBYTE
 from equifl.maximizers import lazy_greedy, stochastic_greedy
 from equifl.objectives import Scale, SetFunction
-from equifl.selectors.base import Rng, check_call, sample_of
+from equifl.selectors.base import Rng, check_call, objective_of, sample_of
 from equifl.selectors.unknown_clients import unknown_first
 from equifl.signals import Ints, Signals
 
@@ -25,7 +25,7 @@ class MaximisesObjective:
     def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:
         """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
         check_call(signals, k)
-        return maximise(self.objective(signals), signals, k, sample=sample_of(self), rng=rng)
+        return maximise(objective_of(self, signals, k), signals, k, sample=sample_of(self), rng=rng)
 
 
 def check_greedy(*, sample: int | None, scale: Scale = "absolute", memory_limit: int = GIBIBYTE) -> None:

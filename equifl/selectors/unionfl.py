@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
 from equifl._numerics.checks import integer, number, require
 from equifl.objectives import Modular, SetFunction
-from equifl.selectors.base import HasObjective, needs
+from equifl.selectors.base import HasObjective, needs, objective_of
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.greedy_selection import MaximisesObjective, check_greedy
 from equifl.signals import Bools, Signals
@@ -20,13 +20,17 @@ from equifl.signals import Bools, Signals
 class UnionFL(MaximisesObjective):
     """Maximises h(S) = f(S) - mu * |S n U|, U = all clients selected in the rounds u_t before this one (eq. 14).
 
+    A mu that is given is the paper's: it is compared with f as it is, for DivFL a sum of N distances. Without one, f
+    has distances relative to their mean, and mu is `mu_factor` of these: it means the same for every model and round.
+
     The penalty is modular: mu for each member of U; mu = 0 leaves f. h is not monotone, and the paper asks for at
     most k clients. Training needs k, so the cohort is always filled to k. The approximation guarantee holds for "at
     most k": see the third example. Clients that f has no signals of come first, in random order.
 
     Args:
-        mu: penalty for repeated selection, 0 or more. It is compared with f, for DivFL a sum of N distances:
-            with `inner=DivFL(scale="relative")` a mu means the same for every model.
+        mu: penalty for repeated selection, 0 or more; None = `mu_factor` times the mean distance.
+        mu_factor: the penalty in mean distances, 0 or more; without effect if `mu` is given. `inner` must have a
+            `scale`, as `DivFL` and `SubTrunc` have.
         window: u_t, the past rounds that count: an integer w for the last w rounds, offsets such as {1, 5} for
             the last round and the fifth before this one, or a function of the round that gives either. Offsets need
             `signals.history`, which a `SignalStore` keeps.
@@ -45,16 +49,21 @@ class UnionFL(MaximisesObjective):
     True
     """
 
-    mu: float = 1.0
+    mu: float | None = None
+    mu_factor: float = 1.0
     window: int | tuple[int, ...] | Callable[[int], int | Iterable[int]] = 5
     inner: HasObjective = field(default_factory=DivFL)
     sample: int | None = None
 
     def __post_init__(self) -> None:
-        number("mu", self.mu, "0 or more", lambda mu: 0 <= mu < np.inf)
+        if self.mu is not None:
+            number("mu", self.mu, "0 or more", lambda mu: 0 <= mu < np.inf)
+        number("mu_factor", self.mu_factor, "0 or more", lambda factor: 0 <= factor < np.inf)
         if not callable(self.window):
             object.__setattr__(self, "window", _checked_window(self.window))
         require("inner", self.inner, isinstance(self.inner, HasObjective), "a selector with an objective")
+        has_scale = is_dataclass(self.inner) and hasattr(self.inner, "scale")
+        require("mu", self.mu, self.mu is not None or has_scale, f"a number, as {self.inner!r} has no `scale`")
         check_greedy(sample=self.sample)
 
     @property
@@ -62,11 +71,14 @@ class UnionFL(MaximisesObjective):
         """The signals that the inner selector uses."""
         return needs(self.inner)
 
-    def objective(self, signals: Signals) -> SetFunction:
-        """h: the inner objective, minus the penalty for repeated selection."""
-        f = self.inner.objective(signals)
+    def objective(self, signals: Signals, k: int | None = None) -> SetFunction:
+        """h: the inner objective, minus the penalty for repeated selection; `k` is for an inner one that needs it."""
+        mu, inner = self.mu, self.inner
+        if mu is None:
+            mu, inner = self.mu_factor, replace(cast(Any, inner), scale="relative")
+        f = objective_of(inner, signals, k)
         g = Modular(self.recent(signals).astype(float))  # |S n U|
-        return f - self.mu * g  # eq. (14)
+        return f - mu * g  # eq. (14)
 
     def recent(self, signals: Signals) -> Bools:
         """(N,) membership of U: selected in one of the rounds of the window."""

@@ -230,7 +230,7 @@ def test_refuses_an_override_that_makes_no_sense(override: str, message: str) ->
         ("selectors.uniform.lam = 0.5", "selectors.uniform.lam: unknown key; known: none"),
         (
             "selectors.s = { class = 'subtrunc', windows = 3 }",
-            "selectors.s.windows: unknown key; known: lam, b, phi, sample, scale, memory_limit",
+            "selectors.s.windows: unknown key; known: lam, b, b_factor, phi, sample, scale, memory_limit",
         ),
         (
             "selectors.unionfl.inner = { class = 'subtrunc', lamb = 1 }",

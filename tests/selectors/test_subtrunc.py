@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,32 @@ def test_objective_is_equation_13(signals: Signals, data: st.DataObject) -> None
     W = SubTrunc(lam=lam, b=b).objective(signals)
     expected = FacilityLocation(signals)(chosen) + lam * min(b, np.log(1 + signals.losses[chosen]).sum())
     assert W(chosen) == pytest.approx(expected)
+
+
+@given(some_signals(unknown=False), st.data())
+def test_without_b_it_is_truncated_at_a_factor_of_an_average_cohort(signals: Signals, data: st.DataObject) -> None:
+    chosen, k = data.draw(subsets(signals.n)), data.draw(st.integers(1, 9))
+    lam, factor = data.draw(st.floats(0, 3)), data.draw(st.floats(0.1, 3))
+    W = SubTrunc(lam=lam, b_factor=factor).objective(signals, k)
+    worth = [np.log(1 + loss) for loss in signals.losses]
+    enough = factor * k * sum(worth) / signals.n
+    expected = FacilityLocation(signals, scale="relative")(chosen) + lam * min(enough, sum(worth[i] for i in chosen))
+    assert W(chosen) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_truncation_moves_with_the_losses() -> None:
+    """All losses times ten and phi the identity: with distances relative to their mean, lam a tenth is the same."""
+    signals = random_signals(30)
+    louder = replace(signals, losses=10 * signals.losses)
+    for lam in (0.5, 5.0):
+        ours = SubTrunc(lam=lam, phi="identity").select(signals, 6, rng=0)
+        assert ours.tolist() == SubTrunc(lam=lam / 10, phi="identity").select(louder, 6, rng=0).tolist()
+
+
+def test_without_b_the_objective_needs_k() -> None:
+    with pytest.raises(ValueError, match="k: None is not allowed"):
+        SubTrunc().objective(random_signals(5))
+    assert SubTrunc(b=1.1).objective(random_signals(5)).n == 5
 
 
 @pytest.mark.filterwarnings("ignore:no client has sent")
@@ -74,7 +101,8 @@ def test_refuses_a_phi_below_zero() -> None:
         ({"lam": -0.1}, "lam: -0.1 is not allowed; allowed: 0 or more"),
         ({"lam": float("nan")}, "lam: nan"),
         ({"lam": "1"}, "lam: '1' is not allowed; allowed: a number, 0 or more"),
-        ({"b": None}, "b: None"),
+        ({"b_factor": 0}, "b_factor: 0 is not allowed; allowed: above 0"),
+        ({"b_factor": float("inf")}, "b_factor: inf"),
         ({"b": 0}, "b: 0 is not allowed; allowed: above 0"),
         ({"b": -1.0}, "b: -1.0"),
         ({"phi": "log"}, "phi: 'log' is not allowed; allowed: log1p, identity or a function"),

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equifl import DivFL, Signals, SignalStore, SubTrunc, UnionFL
-from equifl.objectives import FacilityLocation
+from equifl.objectives import FacilityLocation, Modular, SetFunction
 from equifl.selectors.base import needs
-from equifl.testing import SelectorContract
+from equifl.testing import SelectorContract, random_signals
 from tests.strategies import some_signals, subsets
 
 
@@ -31,6 +31,32 @@ def test_objective_is_equation_14(signals: Signals, data: st.DataObject) -> None
     recent = {i for i in range(signals.n) if signals.last_selected[i] in range(max(0, 5 - window), 5)}
     expected = FacilityLocation(signals)(chosen) - mu * len(recent & set(chosen.tolist()))
     assert UnionFL(mu=mu, window=window).objective(signals)(chosen) == pytest.approx(expected)
+
+
+@given(some_signals(unknown=False), st.data())
+def test_without_mu_the_penalty_is_in_mean_distances(signals: Signals, data: st.DataObject) -> None:
+    chosen, factor = data.draw(subsets(signals.n)), data.draw(st.floats(0, 3))
+    G = FacilityLocation(signals, scale="relative")
+    for inner in (DivFL(), DivFL(scale="absolute"), SubTrunc(lam=0)):
+        union = UnionFL(mu_factor=factor, window=3, inner=inner)
+        repeated = sum(union.recent(signals)[chosen])
+        assert union.objective(signals, 4)(chosen) == pytest.approx(G(chosen) - factor * repeated, abs=1e-9)
+
+
+def test_an_inner_selector_gets_k_if_it_needs_it() -> None:
+    signals = random_signals(12)
+    ours = UnionFL(mu=0, inner=SubTrunc(lam=3.0)).select(signals, 5, rng=0)
+    assert ours.tolist() == SubTrunc(lam=3.0).select(signals, 5, rng=0).tolist()
+
+
+def test_an_inner_selector_without_a_scale_needs_a_mu() -> None:
+    class Own:
+        def objective(self, signals: Signals) -> SetFunction:
+            return Modular(signals.losses)
+
+    with pytest.raises(ValueError, match=r"mu: None is not allowed; allowed: a number, as .*Own.* has no `scale`"):
+        UnionFL(inner=Own())
+    assert UnionFL(mu=0.0, inner=Own()).objective(random_signals(3)).n == 3
 
 
 def test_the_union_of_the_last_cohorts_is_what_the_store_remembers() -> None:
@@ -78,6 +104,7 @@ def test_its_own_sample_overrides_the_inner_one() -> None:
     ("parameters", "message"),
     [
         ({"mu": -1.0}, "mu: -1.0 is not allowed; allowed: 0 or more"),
+        ({"mu_factor": -1.0}, "mu_factor: -1.0 is not allowed; allowed: 0 or more"),
         ({"window": 0}, "window: 0 is not allowed; allowed: an integer of 1 or more"),
         ({"window": 2.5}, "window: 2.5"),
         ({"sample": 0}, "sample: 0"),
