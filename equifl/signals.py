@@ -1,4 +1,7 @@
-"""Signals: what the server knows about its clients at the start of a round, as one frozen value."""
+"""Signals: what the server knows about its clients at the start of a round, as one frozen value.
+
+Longer than 300 lines because every field has its check beside it, which the store uses for reports, too.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
+OPTIONAL = ("durations", "label_counts", "lengths", "bias_updates")  # signals that few selectors need
+
 LAST_ROUND = 2**62  # and the largest count: sums of two fit int64
 
 _DEFAULT = cast(Any, None)  # filled in by Signals, so that no field is ever None but updates and distances
@@ -25,7 +30,7 @@ _DEFAULT = cast(Any, None)  # filled in by Signals, so that no field is ever Non
 class Signals:
     """Everything a selector may use, for clients 0 .. N-1.
 
-    It is checked here, once, and trusted everywhere else. At least one of `losses`, `updates` and `distances` must be
+    It is checked here, once, and trusted everywhere else. At least one signal, such as `losses` or `updates`, must be
     given. The arrays are kept as read-only views, not copied. nan means unknown.
 
     Args:
@@ -45,6 +50,12 @@ class Signals:
         round: the round to select for, from 0.
         distances: (N, N) symmetric pairwise distances between updates, for a caller that has them; `updates` may
             then be left out. The row and column of an unknown client are nan.
+        durations: (N,) seconds that a client took when it was last selected, above 0; nan = unknown. This and what
+            follows is for the few selectors that name it in `needs`, and None where nobody reports it.
+        label_counts: (N, C) training examples of each class; a row of nan = unknown.
+        lengths: (N,) Euclidean length of the update, 0 or more; nan = unknown. It goes with `distances`; from
+            `updates` it is computed (`norms`).
+        bias_updates: (N, C) the update of the output layer's bias; a row of nan = unknown.
 
     >>> signals = Signals(losses=[0.7, 2.3, float("nan")], updates=[[1.0, 0.0], [0.0, 1.0], [float("nan")] * 2])
     >>> signals.n, signals.knows_loss.tolist()
@@ -63,6 +74,10 @@ class Signals:
     available: Bools = _DEFAULT
     round: int = 0
     distances: Floats | None = None
+    durations: Floats | None = None
+    label_counts: Floats | None = None
+    lengths: Floats | None = None
+    bias_updates: Floats | None = None
     farthest: Floats | None = field(default=None, init=False, repr=False)  # (N,) the largest of each row of distances
 
     def __post_init__(self) -> None:
@@ -82,12 +97,16 @@ class Signals:
         }
         if self.distances is not None:
             checked["distances"], checked["farthest"] = check_distances(n, self.distances)
+        for name in OPTIONAL:
+            values = getattr(self, name)
+            if values is not None:
+                checked[name] = check_optional(name, n, values)
         for name, array in checked.items():
             object.__setattr__(self, name, None if array is None else _read_only(array))
         object.__setattr__(self, "round", now)
 
     def _count(self) -> int:
-        for name in ("losses", "updates", "distances"):
+        for name in ("losses", "updates", "distances", *OPTIONAL):
             value = getattr(self, name)
             if value is not None:
                 shape = plain(name, value).shape
@@ -121,6 +140,32 @@ class Signals:
         if self.updates is not None:
             return ~np.isnan(self.updates[:, 0]) if self.updates.shape[1] else np.ones(self.n, bool)
         return np.zeros(self.n, bool)
+
+    def knows(self, name: str) -> Bools:
+        """(N,) whether this signal is known, by its name in `needs`.
+
+        >>> Signals(losses=[1.0, 2.0], durations=[float("nan"), 3.5]).knows("durations").tolist()
+        [False, True]
+        """
+        if name == "losses":
+            return self.knows_loss
+        if name == "updates":
+            return self.knows_update
+        values = self.norms if name == "lengths" else getattr(self, name)
+        if values is None:
+            return np.zeros(self.n, bool)
+        return ~np.isnan(values if values.ndim == 1 else values[:, 0])
+
+    @cached_property
+    def norms(self) -> Floats | None:
+        """(N,) the length of each update: `lengths`, or computed from `updates`; None if both are missing."""
+        if self.lengths is not None or self.updates is None:
+            return self.lengths
+        norms, row_bytes = np.empty(self.n), self.updates.itemsize * self.updates.shape[1]
+        for tile in tiles(range(self.n), row_bytes):
+            rows = self.updates[tile].astype(np.float64, copy=False)
+            norms[tile] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return norms
 
 
 def check_losses(n: int, values: ArrayLike | None, *, ids: Ints | None = None) -> Floats:
@@ -210,6 +255,22 @@ def check_sizes(n: int, values: ArrayLike | None, *, ids: Ints | None = None) ->
     allowed = "finite and above 0 (a client without data is an unavailable one)"
     require_each("sizes", sizes, (sizes > 0) & (sizes < np.inf), allowed, ids=ids)
     return sizes
+
+
+def check_optional(field: str, n: int, values: ArrayLike, *, ids: Ints | None = None) -> Floats:
+    """One of the `OPTIONAL` signals as float64, checked; with `ids` they are reports, in which nan is not allowed."""
+    array = numbers(field, values, np.float64, booleans=False)
+    wide = field in ("label_counts", "bias_updates")
+    if array.ndim != 1 + wide or len(array) != n or (wide and array.shape[1] == 0):
+        raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: {f'({n}, C)' if wide else f'({n},)'}")
+    ok = np.isfinite(array) & {"durations": array > 0, "bias_updates": True}.get(field, array >= 0)
+    unknown = np.isnan(array) if ids is None else np.zeros_like(ok)
+    each = (ok.all(axis=1) | unknown.all(axis=1)) if wide else ok | unknown
+    least = {"durations": " and above 0", "bias_updates": ""}.get(field, " and 0 or more")
+    row = "a whole row of nan" if wide else "nan"
+    allowed = f"finite{least}" + (f", or {row} for an unknown client" if ids is None else "")
+    require_each(field, array, each, allowed, ids=ids)
+    return array
 
 
 def check_available(n: int, values: ArrayLike | None) -> Bools:

@@ -18,12 +18,14 @@ from equifl._numerics.checks import integer, integers, numbers, plain, require, 
 from equifl.outliers import clip_outliers
 from equifl.signals import (
     LAST_ROUND,
+    OPTIONAL,
     Bools,
     Floats,
     Ints,
     Signals,
     check_available,
     check_losses,
+    check_optional,
     check_sizes,
     check_updates,
 )
@@ -90,6 +92,7 @@ class SignalStore:
         self._present: tuple[int, Bools] | None = None  # the round given to `signals` last, and who was available
         self._sizes: Floats = check_sizes(n, sizes).copy()
         self._available = np.ones(n, bool)
+        self._optional: dict[str, Floats] = {}  # the signals of `OPTIONAL` that anybody has reported
         self.guard = guard
         self.sketch = sketch
         self._updates: Floats | None = None
@@ -115,10 +118,15 @@ class SignalStore:
         available: ArrayLike | None = None,
         round: int | None = None,
         sketch: CountSketch | None = None,
+        durations: ArrayLike | None = None,
+        label_counts: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        bias_updates: ArrayLike | None = None,
     ) -> None:
         """Store what these clients reported: one row of each array a client, in the order of `ids`.
 
-        `sketch` is the one that `updates` were made with, if the sender states it; it must equal the store's.
+        `sketch` is the one that `updates` were made with, if the sender states it; it must equal the store's. The
+        signals after it are for the selectors that name them in `needs` (`Signals` says what they are).
         """
         who = self._ids(ids)
         m = len(who)
@@ -126,6 +134,8 @@ class SignalStore:
         new_updates = None if updates is None else self._checked_updates(updates, who, sketch)
         new_sizes = None if sizes is None else check_sizes(m, sizes, ids=who)
         new_available = None if available is None else check_available(m, available)
+        others = zip(OPTIONAL, (durations, label_counts, lengths, bias_updates), strict=True)
+        new = {name: self._checked_optional(name, values, who) for name, values in others if values is not None}
         if round is not None:
             now = integer("round", round, least=0, most=LAST_ROUND - 2)
             last = self._last_selected[who]
@@ -133,13 +143,21 @@ class SignalStore:
             require_each("last selection", last, last <= now, allowed, ids=who)
         if new_updates is not None and m and self._updates is None:
             self._updates = np.full((len(self), new_updates.shape[1]), np.nan, self._dtype)  # may lack memory
+        room = {  # may lack memory
+            name: np.full((len(self), *array.shape[1:]), np.nan)
+            for name, array in new.items()
+            if name not in self._optional
+        }
         # From here on nothing can fail.
+        self._optional |= room
         if new_losses is not None:
             self._losses[who] = new_losses
         if new_updates is not None and m:
             self._write_updates(who, new_updates)
         if new_sizes is not None:
             self._sizes[who] = new_sizes
+        for name, array in new.items():
+            self._optional[name][who] = array
         if new_available is not None:
             self._available[who] = new_available
         if round is not None:
@@ -191,9 +209,11 @@ class SignalStore:
             longer["_updates"] = self._file.rows
         elif self._updates is not None:
             longer["_updates"] = _longer(self._updates, n, np.nan)
+        optional = {name: _longer(array, n, np.nan) for name, array in self._optional.items()}
         # From here on nothing can fail.
         for name, array in longer.items():
             setattr(self, name, array)
+        self._optional = optional
 
     def forget(self, ids: ArrayLike) -> None:
         """Reset these clients to unknown and never selected, so that their ids can be given to others.
@@ -207,6 +227,8 @@ class SignalStore:
         who = self._ids(ids)
         for name, fill in self._unknown.items():
             getattr(self, name)[who] = fill
+        for array in self._optional.values():
+            array[who] = np.nan
         if self._history is not None:
             self._history = self._history[~np.isin(self._history[:, 1], who)]
         if self._updates is not None:
@@ -245,6 +267,7 @@ class SignalStore:
             available=self._available.copy() if present is None else present,
             round=round,
             distances=distances,  # type: ignore[arg-type]
+            **{name: array.copy() for name, array in self._optional.items()},
         )
         if present is not None and present.any():
             self._present = signals.round, present.copy()
@@ -266,6 +289,7 @@ class SignalStore:
             "sizes": self._sizes.copy(),
             "available": self._available.copy(),
         }
+        state |= {name: array.copy() for name, array in self._optional.items()}
         if self._history is not None:
             state["history"] = self._history.copy()
         if self._file is not None:
@@ -283,7 +307,7 @@ class SignalStore:
         then stays unknown.
         """
         wanted = {"losses", "last_selected", "times_selected", "sizes", "available"}
-        optional = {"missed_turns", "waited", "joined", "history", "progress", "updates", "sketch"}
+        optional = {"missed_turns", "waited", "joined", "history", "progress", "updates", "sketch", *OPTIONAL}
         if not wanted <= set(state) <= wanted | optional:
             raise ValueError(
                 f"state: keys {sorted(state)} are not allowed; allowed: {sorted(wanted)}, and {sorted(optional)}"
@@ -313,6 +337,8 @@ class SignalStore:
             self._history = np.zeros((0, 2), np.int64)
         self._fewest, self._next, self._present = fewest, following, None
         self._available = checked.available.copy()
+        given_too = {name: getattr(checked, name) for name in OPTIONAL}
+        self._optional = {name: array.copy() for name, array in given_too.items() if array is not None}
         if self._file is None:
             self._updates = given.get("updates")
         elif checked.updates is not None:
@@ -338,6 +364,11 @@ class SignalStore:
         if self.sketch is not None:
             return shaped("updates", news, (len(who), self.sketch.length))
         return news if self._updates is None else shaped("updates", news, (len(who), self._updates.shape[1]))
+
+    def _checked_optional(self, name: str, values: ArrayLike, who: Ints) -> Floats:
+        news = check_optional(name, len(who), values, ids=who)
+        stored = self._optional.get(name)
+        return news if stored is None else shaped(name, news, (len(who), *stored.shape[1:]))
 
     def _require_sketch(self, sketch: CountSketch) -> None:
         require("sketch", sketch, isinstance(sketch, CountSketch), "a CountSketch")

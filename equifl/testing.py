@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from equifl.selectors.base import HasWeights, Selector
-from equifl.signals import Floats, Ints, Signals
+from equifl.signals import OPTIONAL, Floats, Ints, Signals
 
 
 class SelectorContract:
@@ -200,8 +200,9 @@ class SelectorContract:
         signals = random_signals(20)
         assert signals.updates is not None
         distances = np.linalg.norm(signals.updates[:, None] - signals.updates, axis=2)
-        given = replace(signals, updates=None, distances=distances)
-        self.check(self.choose(given, 6, seed=0), given, 6)
+        for lengths in (None, np.linalg.norm(signals.updates, axis=1)):
+            given = replace(signals, updates=None, distances=distances, lengths=lengths)
+            self.check(self.choose(given, 6, seed=0), given, 6)
 
     def test_weights_if_it_has_any(self) -> None:
         """One finite number of 0 or more for each member, always the same, whatever the numbers of the clients."""
@@ -290,17 +291,21 @@ def _situation(signals: Signals, k: int) -> str:
 
 
 def random_signals(n: int, *, seed: int = 0, unknown: int = 0, offline: float = 0.0, d: int = 6) -> Signals:
-    """Clients in round 9 with random losses, updates and histories; `unknown` of them, drawn at random, are unknown.
+    """Clients in round 9 with random signals and histories; `unknown` of them, drawn at random, are unknown.
 
     >>> random_signals(4, unknown=1).knows_loss.sum()
     np.int64(3)
     """
     rng = np.random.default_rng([seed, n])
     losses, updates = rng.exponential(size=n), rng.normal(size=(n, d))
+    more = np.random.default_rng([seed, n, 1])
+    durations, bias_updates = more.lognormal(size=n), more.normal(size=(n, 4))
+    label_counts = more.integers(0, 50, size=(n, 4)).astype(float)
     times = rng.integers(1, 4, size=n)
     last = rng.integers(0, 9, size=n)
     silent = rng.permutation(n)[:unknown]
     losses[silent], updates[silent], times[silent], last[silent] = np.nan, np.nan, 0, -1
+    durations[silent], label_counts[silent], bias_updates[silent] = np.nan, np.nan, np.nan
     return Signals(
         losses=losses,
         updates=updates,
@@ -309,6 +314,9 @@ def random_signals(n: int, *, seed: int = 0, unknown: int = 0, offline: float = 
         sizes=rng.integers(1, 100, size=n).astype(float),
         available=rng.random(n) >= offline,
         round=9,
+        durations=durations,
+        label_counts=label_counts,
+        bias_updates=bias_updates,
     )
 
 
@@ -316,4 +324,5 @@ def reorder(signals: Signals, order: Ints) -> Signals:
     """The same clients under other numbers: the new client i is the old `order[i]`."""
     assert signals.updates is not None
     of_each = ("losses", "updates", "last_selected", "times_selected", "missed_turns", "waited", "joined", "sizes")
-    return replace(signals, **{name: getattr(signals, name)[order] for name in (*of_each, "available")})
+    given = [name for name in OPTIONAL if getattr(signals, name) is not None]
+    return replace(signals, **{name: getattr(signals, name)[order] for name in (*of_each, "available", *given)})

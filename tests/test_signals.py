@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from equifl import Signals
+from equifl.signals import OPTIONAL
 
 NAN = float("nan")
 
@@ -132,3 +133,47 @@ def test_many_wrong_clients_are_counted() -> None:
 def test_refuses_a_past_that_cannot_be(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Signals(losses=np.ones(2), round=3, **fields)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"durations": [1.0, 0.0, NAN]}, "durations: client 1 has 0.0; allowed: finite and above 0, or nan"),
+        ({"durations": [[1.0]] * 3}, r"durations: shape \(3, 1\) is not allowed; allowed: \(3,\)"),
+        ({"lengths": [1.0, -1.0, 1.0]}, "lengths: client 1 has -1.0; allowed: finite and 0 or more, or nan"),
+        ({"label_counts": [[1.0, 2.0], [NAN, 1.0], [1.0, 1.0]]}, r"label_counts: client 1 has .*a whole row of nan"),
+        ({"label_counts": [[1.0], [-2.0], [1.0]]}, "label_counts: client 1 has .*; allowed: finite and 0 or more"),
+        ({"label_counts": [1.0, 2.0, 3.0]}, r"label_counts: shape \(3,\) is not allowed; allowed: \(3, C\)"),
+        ({"bias_updates": [[1.0], [np.inf], [1.0]]}, "bias_updates: client 1 has .*; allowed: finite, or a whole"),
+        ({"bias_updates": np.zeros((3, 0))}, r"bias_updates: shape \(3, 0\)"),
+        ({"durations": ["a", "b", "c"]}, "durations: cannot be read as numbers"),
+    ],
+)
+def test_optional_signals_are_checked_as_the_others(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Signals(**(GOOD | changes))
+
+
+def test_optional_signals_are_missing_unless_they_are_given() -> None:
+    signals = Signals(losses=np.ones(3))
+    for name in OPTIONAL:
+        assert getattr(signals, name) is None
+        assert signals.knows(name).tolist() == [False] * 3
+    given = Signals(durations=np.array([1.5, NAN, 2.0]), bias_updates=np.array([[NAN] * 2, [-1.0, 1.0], [0.0, 0.0]]))
+    assert given.n == 3
+    assert given.knows("durations").tolist() == [True, False, True]
+    assert given.knows("bias_updates").tolist() == [False, True, True]
+    with pytest.raises(ValueError, match="read-only"):
+        given.durations[0] = 3  # type: ignore[index]
+
+
+def test_lengths_come_from_updates_unless_they_are_given() -> None:
+    updates = np.array([[3.0, 4.0], [NAN, NAN], [3e200, 0.0]])
+    norms = Signals(updates=updates).norms
+    assert norms is not None
+    assert norms[0] == 5.0
+    assert Signals(updates=updates).knows("lengths").tolist() == [True, False, True]
+    given = Signals(updates=updates, lengths=np.array([1.0, 2.0, 3.0]))
+    assert given.norms is not None
+    assert given.norms.tolist() == [1.0, 2.0, 3.0]
+    assert Signals(distances=np.zeros((2, 2))).norms is None

@@ -483,3 +483,39 @@ def test_updates_for_which_memory_lacks_leave_nothing_behind(monkeypatch: pytest
     with pytest.raises(MemoryError):
         store.observe([0], losses=[1.0], updates=[[1.0]], sizes=[5], round=0)
     np.testing.assert_equal(everything(store), before)
+
+
+def test_keeps_optional_signals_once_somebody_reports_them() -> None:
+    store = SignalStore(3)
+    store.observe([0], losses=[1.0])
+    assert store.signals(0).durations is None
+    assert "durations" not in store.state_dict()
+    store.observe([2], durations=[2.5], label_counts=[[3, 4]], lengths=[7.0], bias_updates=[[-1.0, 1.0]])
+    store.grow(4)
+    signals = store.signals(1)
+    assert signals.durations is not None
+    np.testing.assert_equal(signals.durations, [np.nan, np.nan, 2.5, np.nan])
+    np.testing.assert_equal(signals.label_counts, [[np.nan] * 2, [np.nan] * 2, [3, 4], [np.nan] * 2])
+    other = SignalStore(4)
+    other.load_state_dict(store.state_dict())
+    np.testing.assert_equal(everything(other), everything(store))
+    store.forget([2])
+    assert not any(store.signals(1).knows(name).any() for name in ("durations", "label_counts", "lengths"))
+
+
+@pytest.mark.parametrize(
+    ("news", "message"),
+    [
+        ({"durations": [0.0]}, "durations: client 1 has 0.0; allowed: finite and above 0$"),
+        ({"lengths": [np.nan]}, "lengths: client 1 has nan; allowed: finite and 0 or more$"),
+        ({"label_counts": [[1.0, 2.0, 3.0]]}, r"label_counts: shape \(1, 3\) is not allowed; allowed: \(1, 2\)"),
+        ({"bias_updates": [[np.nan, 1.0]]}, "bias_updates: client 1 has"),
+    ],
+)
+def test_a_wrong_optional_signal_leaves_nothing_behind(news: dict[str, Any], message: str) -> None:
+    store = filled_store()
+    store.observe([0], label_counts=[[1, 2]], round=None)
+    before = everything(store)
+    with pytest.raises(ValueError, match=message):
+        store.observe([1], losses=[5.0], **news)
+    np.testing.assert_equal(everything(store), before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -11,7 +10,7 @@ import numpy as np
 from equifl._numerics.checks import generator, require
 from equifl.selectors.base import Rng, check_call
 from equifl.selectors.planning import Plan, balanced_labels, plans_for
-from equifl.selectors.unknown_clients import unknown_first
+from equifl.selectors.unknown_clients import unknown_first, warn_without
 from equifl.signals import Ints, Signals
 
 Prefer = Literal["random", "loss"]
@@ -55,9 +54,9 @@ class Balanced:
         """K distinct ids of available clients, in the order of choice; `rng` is a generator or a seed."""
         check_call(signals, k)
         draws = generator(rng)
-        by_loss = self.prefer == "loss" and bool(signals.knows_loss.any())
-        if self.prefer == "loss" and not by_loss and signals.knows_update.any():
-            warnings.warn("no client has sent losses yet: a balanced group was selected at random", stacklevel=2)
+        by_loss = self.prefer == "loss" and not warn_without(
+            signals, "losses", "it selected a balanced group at random"
+        )
 
         def one_group(plan: Plan, labels: Ints) -> Ints:
             groups = [plan.clients[labels == group] for group in range(plan.groups)]

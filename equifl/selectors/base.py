@@ -20,7 +20,8 @@ class Selector(Protocol):
     """Any object with this method is a selector; `equifl.testing.SelectorContract` tests it.
 
     A selector has no state: memory is in `signals`, randomness in `rng`. An optional attribute `needs` names which of
-    "losses" and "updates" it uses; the other is then neither computed nor sent.
+    "losses" and "updates" it uses, and of the rarer "durations", "label_counts", "lengths" (of updates) and
+    "bias_updates"; the others are then neither computed nor sent.
     """
 
     def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
@@ -78,7 +79,7 @@ def objective_of(selector: HasObjective, signals: Signals, k: int | None) -> Set
 
 
 def needs(selector: object) -> frozenset[str]:
-    """Which of "losses" and "updates" a selector uses; both, if it has no `needs`."""
+    """Which signals a selector uses, by their names in `Signals`; losses and updates, if it has no `needs`."""
     return frozenset(getattr(selector, "needs", ("losses", "updates")))
 
 

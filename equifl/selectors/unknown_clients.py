@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -12,12 +12,25 @@ from equifl.selectors.base import Rng, cohort_size
 from equifl.signals import Bools, Ints, Signals
 
 
-def warn_if_uninformed(signals: Signals, known: Bools) -> None:
+def warn_if_uninformed(signals: Signals, known: Bools, needs: Collection[str] = ("losses", "updates")) -> None:
     """Warn if the choice is random because no client sends what the selector needs, though some send other signals."""
-    sent = {"losses": signals.knows_loss.any(), "updates": signals.knows_update.any()}
-    if not known.any() and any(sent.values()):
-        missing = " or ".join(name for name, some in sent.items() if not some) or "losses with updates"
+    if known.any():
+        return
+    sent = {name: bool(signals.knows(name).any()) for name in dict.fromkeys(("losses", "updates", *needs))}
+    if any(sent.values()):
+        missing = " or ".join(name for name in needs if not sent[name]) or " with ".join(needs)
         warnings.warn(f"no client has sent {missing} yet, which this selector needs: it chose at random", stacklevel=5)
+
+
+def warn_without(signals: Signals, name: str, instead: str) -> bool:
+    """Whether nobody has sent this signal; then a warning says what is done instead, once someone has sent anything.
+
+    Python shows the same warning once.
+    """
+    missing = not signals.knows(name).any()
+    if missing and (signals.knows_loss.any() or signals.knows_update.any()):
+        warnings.warn(f"no client has sent {name} yet, which this selector needs: {instead}", stacklevel=4)
+    return missing
 
 
 def must_wait(signals: Signals, order: Ints, k: int, known: Bools) -> Bools:
@@ -48,14 +61,23 @@ def asked_again(signals: Signals, ids: Ints) -> Ints:
     return np.where(signals.times_selected[ids] > 0, signals.last_selected[ids] + 1 + wait, 0)
 
 
-def unknown_first(signals: Signals, k: int, *, known: Bools, rng: Rng, choose: Callable[[Ints, int], Ints]) -> Ints:
+def unknown_first(
+    signals: Signals,
+    k: int,
+    *,
+    known: Bools,
+    rng: Rng,
+    choose: Callable[[Ints, int], Ints],
+    needs: Collection[str] = ("losses", "updates"),
+) -> Ints:
     """A cohort of unknown clients in random order, then of known ones that `choose(candidates, places)` picks.
 
     `known` marks the clients whose signals the selector has. The others come first, because only a client with known
-    signals can be represented. Those that `must_wait` come last and fill the places that are left.
+    signals can be represented. Those that `must_wait` come last and fill the places that are left. `needs` are the
+    signals that make a client known: if nobody has sent them, the choice is random, and a warning names them.
     """
     k = cohort_size(signals, k)
-    warn_if_uninformed(signals, known)
+    warn_if_uninformed(signals, known, needs)
     available = np.flatnonzero(signals.available)
     unknown = generator(rng).permutation(available[~known[available]])
     waits = must_wait(signals, unknown, k, known)
