@@ -85,11 +85,12 @@ class Data:
     partition: Partition = field(default_factory=Partition)
 
 
-# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs.
+# What an override of one key makes meaningless in a file: the options of another partition, steps beside epochs, ...
 _REPLACED: Mapping[str, tuple[str, ...]] = {
     "data.partition.kind": tuple(f.name for f in dataclasses.fields(Partition) if f.name != "kind"),
     "train.epochs": ("steps",),
     "train.steps": ("epochs",),
+    "train.lr_schedule": ("lr_rounds", "lr_factor"),
 }
 # Options of partitions that a flat [data] may hold, and no data set takes.
 _FLAT = {f.name for f in dataclasses.fields(Partition)} - {f.name for f in dataclasses.fields(Data)} - {"kind"}
@@ -107,6 +108,10 @@ class Train:
     `lr`: learning rate of the client's SGD.
     `momentum`: of the client's SGD, from 0 to below 1; it starts anew every round.
     `weight_decay`: of the client's SGD, 0 or more.
+    `lr_schedule`: the learning rate over rounds: "constant", in "steps", or falling as a "cosine"; None = constant.
+    `lr_rounds`: of "steps": the rounds, counted from 0, from which on `lr` is multiplied by `lr_factor` once more.
+    `lr_factor`: of "steps" the factor of each (None = 0.1); of "cosine" the share of `lr` it falls to (None = 0).
+    `prox`: mu of FedProx's term mu/2 |w - w_k|^2, with w_k the model that a client received; None = 0.
     `tf32`: allow TF32 matrix products on a GPU, which have three digits instead of seven; None = no.
     """
 
@@ -118,12 +123,19 @@ class Train:
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
+    lr_schedule: Literal["constant", "steps", "cosine"] | None = None
+    lr_rounds: tuple[int, ...] | None = None
+    lr_factor: float | None = None
+    prox: float | None = None
     tf32: bool | None = None
 
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 10)
-        object.__setattr__(self, "tf32", self.tf32 or None)  # false equals the default, also in older folders
+        for name in ("tf32", "prox"):  # false and 0 equal the default, also in older folders
+            object.__setattr__(self, name, getattr(self, name) or None)
+        if self.lr_schedule == "constant":
+            object.__setattr__(self, "lr_schedule", None)
         require("train.epochs", self.epochs, self.steps is None or self.epochs is None, "steps or epochs, not both")
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)
@@ -131,6 +143,19 @@ class Train:
         require("train.lr", self.lr, 0 < self.lr < math.inf, "above 0")
         require("train.momentum", self.momentum, 0 <= self.momentum < 1, "from 0 to below 1")
         require("train.weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "0 or more")
+        require("train.prox", self.prox, self.prox is None or 0 <= self.prox < math.inf, "0 or more")
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        kind, factor = self.lr_schedule, self.lr_factor
+        rounds = None if self.lr_rounds is None else list(self.lr_rounds)
+        fits = (kind == "steps") == (rounds is not None)
+        require("train.lr_rounds", rounds, fits, "a list of rounds where lr_schedule is 'steps', nothing elsewhere")
+        rising = rounds is None or (len(rounds) > 0 and min(rounds) >= 1 and rounds == sorted(set(rounds)))
+        require("train.lr_rounds", rounds, rising, "rounds of 1 or more, in rising order")
+        least = factor is None or (kind is not None and (factor > 0 or (kind == "cosine" and factor == 0)))
+        allowed = "a number above 0 up to 1 (0 with 'cosine'), with lr_schedule 'steps' or 'cosine'"
+        require("train.lr_factor", factor, least and (factor or 0) <= 1, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

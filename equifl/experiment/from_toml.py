@@ -92,7 +92,7 @@ def typed(value: Any, hint: Any, where: str) -> Any:
         origin = typing.get_origin(option)
         if origin is Literal and value in typing.get_args(option):
             return value
-        if origin is tuple and isinstance(value, list) and all(type(item) is int for item in value):
+        if origin is tuple and isinstance(value, list | tuple) and all(type(item) is int for item in value):
             return tuple(value)
         if origin is dict and isinstance(value, dict):
             return value

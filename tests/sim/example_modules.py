@@ -48,6 +48,32 @@ class WithDropout(Plain):
         return dropout(x, 0.5, training=self.training)
 
 
+class Dropped(nn.Module):
+    """Channels and numbers are dropped, the latter at two places by one layer."""
+
+    def __init__(self, p: float = 0.4) -> None:
+        super().__init__()
+        self.conv, self.channels, self.drop = nn.Conv2d(1, 5, 3), nn.Dropout2d(p), nn.Dropout(p)
+        self.first, self.last = nn.Linear(180, 16), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop(self.channels(torch.tanh(self.conv(x))).flatten(1))
+        logits: Tensor = self.last(self.drop(torch.relu(self.first(x))))
+        return logits
+
+
+class DroppedTable(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(60, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 10))
+
+
+class HalfFrozen(nn.Sequential):
+    """A plain chain, of which the last layer alone is trained."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 12).requires_grad_(False), nn.ReLU(), nn.Linear(12, 10))
+
+
 class Frozen(Plain):
     def __init__(self) -> None:
         super().__init__()

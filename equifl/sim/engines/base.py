@@ -66,10 +66,18 @@ class Engine(Protocol):
         """Why it does not support a job here, in words; "" if it does."""
         ...
 
-    def train(self, weights: Tensor, batches: Ints, local: LocalTraining, runs: Ints | None = None) -> Trained:
+    def train(
+        self,
+        weights: Tensor,
+        batches: Ints,
+        local: LocalTraining,
+        runs: Ints | None = None,
+        seeds: Ints | None = None,
+    ) -> Trained:
         """Local SGD of every row of `weights` (M, d) on its own batches (M, steps, batch).
 
-        A step without any example is not taken, so that clients may differ in how many steps they make.
+        A step without any example is not taken, so that clients may differ in how many steps they make. `seeds` (M,)
+        are those of each row's dropout; without them nothing is dropped, as in all that is not training.
         """
         ...
 

@@ -20,6 +20,7 @@ class LocalTraining:
         epochs: how many passes over the data.
         momentum: of the velocity v = momentum * v + gradient.
         weight_decay: added to the gradient, times the weights.
+        prox: mu of FedProx's term mu/2 |w - w_k|^2, with w_k the weights that training begins from.
         tf32: allow TF32 matrix products on a GPU.
 
     >>> LocalTraining(lr=0.1, batch_size=4, epochs=1).batches(6, np.random.default_rng(0)).shape
@@ -32,6 +33,7 @@ class LocalTraining:
     epochs: int | None = None
     momentum: float = 0.0
     weight_decay: float = 0.0
+    prox: float = 0.0
     tf32: bool = False
 
     def batches(self, examples: int, rng: np.random.Generator) -> Ints:

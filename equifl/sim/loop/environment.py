@@ -18,8 +18,9 @@ from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.own_arrays import is_file
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.local_training import LocalTraining
+from equifl.sim.models.trained_weights import as_row
 
-STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples")
+STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples", "layers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +53,21 @@ class Environment:
         return np.random.default_rng([self.seed, STREAMS.index(name), *(number + 1 for number in numbers)])
 
     def initial_weights(self, make: Callable[[], nn.Module]) -> Tensor:
-        """(d,) the weights of a new module, initialised as it does itself, with PyTorch's generator left as it was."""
+        """(d,) the trained weights of a new module, as it initialises them; PyTorch's generator is left as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(self.stream("init").integers(2**63)))
             module = make()
-        return torch.cat([p.detach().flatten() for p in module.parameters()])
+        return as_row(module)
 
     def batches(self, local: LocalTraining, round: int, client: int) -> Ints:
         """(steps, batch) positions in the training data, the same whoever selected the client."""
         mine = self.partition.train[client]
         order = local.batches(len(mine), self.stream("batches", round, client))
         return np.where(order >= 0, mine[order], -1)
+
+    def layer_seed(self, round: int, client: int) -> int:
+        """What the random layers of a client's model (dropout) draw from in a round, whoever selected the client."""
+        return int(self.stream("layers", round, client).integers(2**62))
 
     def signal_examples(self, client: int) -> Ints:
         """The training examples from which a client computes the loss and gradient it reports."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,8 @@ from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
-from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, pairs, require_finite, rows_of, stack
+from equifl.sim.loop.learning_rate import learning_rate
+from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, layer_seeds, pairs, require_finite, rows_of, stack
 from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
 from equifl.sim.memory import AT_A_TIME, require_room, run_memory
 from equifl.sim.models.validation import examples_of
@@ -62,7 +64,8 @@ class Federation:
             self.model = StackedModel.of(make_module(*built, examples), shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device), engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
-        self.local = LocalTraining(**{name: getattr(train, name) for name in options}, tf32=bool(train.tf32))
+        given = {name: getattr(train, name) for name in options}
+        self.local = LocalTraining(**given, prox=train.prox or 0.0, tf32=bool(train.tf32))
         self.aggregator = make_aggregator(config.server.aggregate, vars(config.server))
         others = {seed: Environment.make(config, dataset, seed) for seed in config.seeds[1:]}
         environments = {first.seed: first} | others
@@ -166,10 +169,12 @@ class Federation:
             if (environment.seed, client) not in made:
                 made[environment.seed, client] = environment.batches(self.local, round, client)
         batches = [made[self.runs[run].seed, client] for run, client in pairs(of_run, clients)]
-        trained = self.engine.train(weights, stack(batches), self.local, of_run)
+        local = replace(self.local, lr=learning_rate(self.config.train, round, self.config.rounds))
+        seeds = layer_seeds(self.runs, of_run, clients, round) if self.model.dropout else None
+        trained = self.engine.train(weights, stack(batches), local, of_run, seeds)
         total = trained.last_loss + trained.weights.sum(dim=1)
         updates = torch.sub(weights, trained.weights, out=trained.weights)  # not used again
-        return LocalUpdates(updates, trained.last_loss, trained.steps * self.local.lr, total)
+        return LocalUpdates(updates, trained.last_loss, trained.steps * local.lr, total)
 
     def _reported_losses(self, of_run: Ints, clients: Ints, received: Tensor) -> Tensor:
         """(M,) each client's loss at the model it received, if the selector or aggregator needs it; else nan."""

@@ -78,6 +78,11 @@ def pairs(run: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
     return zip(run.tolist(), clients.tolist(), strict=True)
 
 
+def layer_seeds(runs: Sequence[Run], run: Ints, clients: Ints, round: int) -> Ints:
+    """(M,) the seeds of every row's random layers in a round."""
+    return np.array([runs[i].environment.layer_seed(round, client) for i, client in pairs(run, clients)], np.int64)
+
+
 def selections(cohorts: Sequence[Ints]) -> Ints:
     """(M, 2) round and client of every selection, from the cohorts round by round."""
     rounds = np.repeat(np.arange(len(cohorts)), [len(cohort) for cohort in cohorts])

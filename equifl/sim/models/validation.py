@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from equifl._numerics.checks import require
 from equifl.sim.data.dataset import Dataset
+from equifl.sim.models.trained_weights import trained
 
 
 def validate(name: str, module: Any, shape: tuple[int, ...], classes: int, examples: Tensor | None = None) -> None:
@@ -51,9 +52,7 @@ def _fault_in_weights(module: nn.Module) -> str:
     for label, weight in module.named_parameters():
         if weight.dtype != torch.float32:
             return f"has weights that are not float32 ({label} is {weight.dtype}); float() makes them so"
-        if not weight.requires_grad:
-            return f"has frozen weights ({label}); here all weights are trained: set requires_grad = True"
-    return ""
+    return "" if trained(module) else "has frozen weights only; set requires_grad = True for those to train"
 
 
 def _fault_in_use(module: nn.Module, shape: tuple[int, ...], classes: int, examples: Tensor | None) -> str:
@@ -79,7 +78,10 @@ def _fault_with(module: nn.Module, x: Tensor, classes: int) -> str:
         if not torch.equal(buffer, kept[label]):
             return f"keeps running statistics ({label}); try GroupNorm"
     if not torch.allclose(found, again, equal_nan=True):
-        return "is random, as with dropout; remove the random layers"
+        return (
+            "is random otherwise than by nn.Dropout, as with functional.dropout or nn.MultiheadAttention's dropout; "
+            "use layers nn.Dropout, Dropout1d, Dropout2d or Dropout3d, whose masks are seeded here"
+        )
     if not torch.allclose(found[:some], half, rtol=1e-3, atol=1e-5, equal_nan=True):
         return "mixes the examples of a batch, as BatchNorm does; try GroupNorm"
     return ""

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from equifl._numerics.checks import brief, integer, require, shown
 from equifl.experiment.named_object import named_object
+from equifl.sim.models.dropout import with_seeded_dropout
+from equifl.sim.models.trained_weights import trained
 from equifl.sim.models.validation import validate
 
 Shape: TypeAlias = tuple[int, ...]
@@ -64,11 +66,12 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "l
 def make_module(
     name: str, shape: Shape, classes: int, options: Mapping[str, Any], examples: Tensor | None = None
 ) -> nn.Module:
-    """A model that the engines can train: what `build_module` gives, tried out.
+    """A model that the engines can train: what `build_module` gives, its dropout seeded, tried out.
 
     It is tested on random numbers and, if given, on `examples` of the data; if these are integers, on them only.
     """
     module = build_module(name, shape, classes, options)
+    module = with_seeded_dropout(module) if isinstance(module, nn.Module) else module
     validate(name, module, shape, classes, examples)
     return module
 
@@ -92,14 +95,14 @@ def build_module(name: str, shape: Shape, classes: int, options: Mapping[str, An
 
 
 def count_parameters(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> int:
-    """The number of a model's weights, without memory for them if it can be made on PyTorch's device "meta"."""
+    """The number of a model's trained weights; it takes no memory if it can be made on PyTorch's device "meta"."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
                 module = build_module(name, shape, classes, options)
         except ValueError:  # it computes with its weights as it is made, or cannot be made at all
             module = build_module(name, shape, classes, options)
-    return sum(weight.numel() for weight in module.parameters()) if isinstance(module, nn.Module) else 0
+    return sum(weight.numel() for weight in trained(module).values()) if isinstance(module, nn.Module) else 0
 
 
 def _makes_module(found: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from equifl.experiment.config import Config
 from equifl.objectives import FacilityLocation
@@ -16,6 +17,7 @@ from equifl.selectors import Uniform
 from equifl.signals import Ints, Signals
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
+from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
 from equifl.sim.loop import federation as federation_module
 from equifl.sim.loop.environment import data_options, partition_options, resolved
@@ -105,6 +107,76 @@ def test_epochs_of_clients_of_unequal_size() -> None:
     federation.play()
     updates = local_updates(federation, weights, [0, 1], 0)
     torch.testing.assert_close(federation.models[0].double(), weights - updates.mean(dim=0), rtol=1e-4, atol=1e-5)
+
+
+def test_the_learning_rate_and_the_proximal_term_are_those_of_the_round() -> None:
+    options = ["train.lr_schedule=steps", "train.lr_rounds=[1, 3]", "train.lr_factor=0.5", "train.prox=3.0"]
+    for engine in ("torch", "compiled"):
+        federation = make(*options, f"engine={engine}")
+        weights = federation.models[0].clone().double()
+        slow, world = reference(), federation.runs[0].environment
+        for round, lr in enumerate((0.1, 0.05, 0.05, 0.025)):
+            local = LocalTraining(lr=lr, batch_size=4, steps=3, prox=3.0)
+            clients = [(round + i) % N for i in range(K)]
+            rows = [slow.train(weights, world.batches(local, round, client), local)[0] for client in clients]
+            federation.play()
+            updates = weights - torch.stack(rows)
+            kept = federation.memory.updates[0][clients].double()  # as a signal: divided by steps times learning rate
+            torch.testing.assert_close(kept, updates / (3 * lr), rtol=1e-3, atol=1e-4)
+            weights = torch.stack(rows).mean(dim=0)
+            torch.testing.assert_close(federation.models[0].double(), weights, rtol=1e-4, atol=1e-5)
+
+
+DROPS = "train.model=tests.sim.loop.test_federation:drops"
+
+
+def drops() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def test_dropout_is_that_of_the_seed_the_round_and_the_client() -> None:
+    federation = make(DROPS)
+    slow = Reference(make_module(DROPS.partition("=")[2], (5,), 3, {}).double(), dataset())
+    world, local = federation.runs[0].environment, federation.local
+    for round in range(2):
+        weights, clients = federation.models[0].clone(), [round, round + 1]
+        each = [(world.batches(local, round, c), world.layer_seed(round, c)) for c in clients]
+        rows = [slow.train(weights, batches, local, seed)[0] for batches, seed in each]
+        federation.play()
+        torch.testing.assert_close(federation.models[0].double(), torch.stack(rows).mean(dim=0), rtol=1e-4, atol=1e-5)
+    assert federation.engine.name == "torch"
+    assert "the model has dropout" in federation.note
+
+
+def test_dropout_gives_the_same_bytes_alone_in_company_and_resumed() -> None:
+    scripted = {"class": "tests.sim.loop.test_federation:Scripted"}
+    alone = make(DROPS)
+    records = [alone.play()[0] for _ in range(4)]
+    company = make(DROPS, "seeds=[1, 3]", selectors={"uniform": {}, "scripted": scripted})
+    together = [record for _ in range(4) for record in company.play()]
+    assert [r for r in together if (r["selector"], r["seed"]) == ("scripted", 3)] == records
+    begun = make(DROPS)
+    first = [begun.play()[0] for _ in range(2)]
+    resumed = make(DROPS)
+    resumed.load_state(begun.state(), cohorts_of(first))
+    assert [*first, *(resumed.play()[0] for _ in range(2))] == records
+
+
+def half_frozen() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("signal", ["update", "gradient"])
+def test_frozen_weights_are_neither_trained_nor_sent_nor_kept(signal: str) -> None:
+    federation = make("train.model=tests.sim.loop.test_federation:half_frozen", f"signal={signal}")
+    first, frozen = federation.models.clone(), federation.model.module[0].weight.detach().clone()  # type: ignore
+    record = federation.play()[0]
+    assert federation.models.shape == (1, 15)  # of 39 weights
+    assert federation.memory.updates.shape == (1, N, 15)
+    assert not torch.isclose(federation.models, first).any()
+    assert torch.equal(federation.model.module[0].weight, frozen)  # type: ignore[index]
+    assert record["bytes_down"] == {"update": (2 + 6) * 60, "gradient": 6 * 60}[signal]
+    assert "the model has frozen weights" in federation.note
 
 
 def test_stale_signals_are_those_of_who_took_part_last() -> None:

@@ -25,8 +25,8 @@ OURS = "tests.sim.example_modules"
         (f"{OURS}:not_a_module", {}, (1, 8, 8), r"a torch.nn.Module"),
         (f"{OURS}:WithStatistics", {}, (1, 8, 8), r"keeps running statistics \(norm.running_mean\); try GroupNorm"),
         (f"{OURS}:WithStatistics", {"track_running_stats": False}, (1, 8, 8), r"mixes the examples of a batch"),
-        (f"{OURS}:WithDropout", {}, (1, 8, 8), r"is random"),
-        (f"{OURS}:Frozen", {}, (1, 8, 8), r"has frozen weights \(last.weight\)"),
+        (f"{OURS}:WithDropout", {}, (1, 8, 8), r"is random otherwise than by nn.Dropout, .*; use layers nn.Dropout"),
+        (f"{OURS}:Frozen", {}, (1, 8, 8), r"has frozen weights only; set requires_grad = True"),
         (f"{OURS}:InFloat64", {}, (1, 8, 8), r"not float32 \(last.weight is torch.float64\); float\(\) makes them so"),
     ],
 )

@@ -15,7 +15,7 @@ TRAIN, GRADIENT, LOSS, PREDICT = range(4)  # jobs
 
 
 @compiled
-def work(job, network, workspace, x, y, weights, examples, out, lr, momentum, weight_decay):
+def work(job, network, workspace, x, y, weights, examples, out, lr, momentum, weight_decay, prox):
     """One job for one model, without the interpreter's lock: (loss, steps taken).
 
     Nothing is checked here: an offset that is wrong reads or writes memory that belongs to others. `CompiledEngine`
@@ -31,9 +31,10 @@ def work(job, network, workspace, x, y, weights, examples, out, lr, momentum, we
         examples: positions in x and y, int64; negative = none.
         out: float32, filled with the trained weights (d,), the gradient (d,) or the predicted classes (n,); LOSS
             leaves it alone.
-        lr: of TRAIN, as are the next two.
+        lr: of TRAIN, as are the next three.
         momentum: of SGD, without dampening.
         weight_decay: times the weights is added to the gradient.
+        prox: times what the weights have moved from the given ones is added to the gradient.
     """
     positions = network.weight_positions
     for i in range(len(positions)):
@@ -42,7 +43,7 @@ def work(job, network, workspace, x, y, weights, examples, out, lr, momentum, we
         _predict(network, workspace, x, examples[0], out)
         return 0.0, 0
     if job == TRAIN:
-        loss, steps = _train(job, network, workspace, x, y, examples, lr, momentum, weight_decay)
+        loss, steps = _train(job, network, workspace, x, y, examples, lr, momentum, weight_decay, prox)
     else:
         loss, steps = _mean_loss(job, network, workspace, x, y, examples[0]), 0
     if job != LOSS:
@@ -53,16 +54,19 @@ def work(job, network, workspace, x, y, weights, examples, out, lr, momentum, we
 
 
 @njit(nogil=True)
-def _train(job, network, workspace, x, y, batches, lr, momentum, weight_decay):
+def _train(job, network, workspace, x, y, batches, lr, momentum, weight_decay, prox):
     """Local SGD: the loss of the last batch, and the steps taken; a batch without examples is skipped."""
     weights, gradient, velocity = workspace.weights, workspace.weights_gradient, workspace.velocity
-    rate, kept, decay = np.float32(lr), np.float32(momentum), np.float32(weight_decay)
+    rate, kept, decay, mu = np.float32(lr), np.float32(momentum), np.float32(weight_decay), np.float32(prox)
+    received = weights.copy() if mu > 0 else weights[:0]
     velocity[:] = 0
     loss, steps = 0.0, 0
     for i in range(len(batches)):
         batch = batches[i]
         if np.any(batch >= 0):
             loss, steps = _mean_loss(job, network, workspace, x, y, batch), steps + 1
+            for j in range(len(received)):
+                gradient[j] += mu * (weights[j] - received[j])
             for j in range(len(weights)):
                 velocity[j] = kept * velocity[j] + gradient[j] + decay * weights[j]
                 weights[j] -= rate * velocity[j]

@@ -58,10 +58,17 @@ class CompiledEngine:
             for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
         )
 
-    def train(self, weights: Tensor, batches: Ints, local: LocalTraining, runs: Ints | None = None) -> Trained:
+    def train(
+        self,
+        weights: Tensor,
+        batches: Ints,
+        local: LocalTraining,
+        runs: Ints | None = None,
+        seeds: Ints | None = None,
+    ) -> Trained:
         self._check(weights, batches, "(models, steps, batch)")
         trained = torch.empty(weights.shape, dtype=torch.float32)
-        options = float(local.lr), float(local.momentum), float(local.weight_decay)
+        options = float(local.lr), float(local.momentum), float(local.weight_decay), float(local.prox)
         losses, steps = self._each(self._client.TRAIN, weights, batches, trained, options)
         return Trained(trained, losses, steps)
 
@@ -93,7 +100,7 @@ class CompiledEngine:
         """See `Engine.limit_memory`: on a CPU there is nothing to limit."""
 
     def _each(
-        self, job: int, weights: Tensor, examples: Ints, out: Tensor, options: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self, job: int, weights: Tensor, examples: Ints, out: Tensor, options: tuple[float, ...] = (0.0,) * 4
     ) -> tuple[Tensor, Tensor]:
         """A task for each row of weights, on the training data: losses, and steps taken."""
 
@@ -104,7 +111,7 @@ class CompiledEngine:
         return torch.tensor(losses, dtype=torch.float32), torch.tensor(steps)
 
     def _work(
-        self, job: int, data: Any, weights: Any, examples: Ints, out: Any, options: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self, job: int, data: Any, weights: Any, examples: Ints, out: Any, options: tuple[float, ...] = (0.0,) * 4
     ) -> tuple[float, int]:
         """The one call of compiled code, whose arrays must fit: it would read and write beyond them."""
         filled = {self._client.LOSS: 0, self._client.PREDICT: examples.shape[-1]}.get(job, self._parameters)

@@ -22,6 +22,10 @@ def obstacle(job: Job) -> str:
 
 def _obstacle_in_model(model: StackedModel) -> str:
     layers = model.layers
+    if model.dropout:
+        return "the model has dropout"
+    if not all(weight.requires_grad for weight in model.module.parameters()):
+        return "the model has frozen weights"
     if not layers:
         plain = "convolutions, ReLU, max-pooling, flatten and linear layers, each with weights of its own"
         return f"the model is no plain sequence of {plain}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import ClassVar, TypeVar
@@ -92,10 +93,19 @@ class TorchEngine:
         self._budget, self._evaluated = min(self._budget, budget), min(self._evaluated, budget)
         self._kept, self._least = 0, 1
 
-    def train(self, weights: Tensor, batches: Ints, local: LocalTraining, runs: Ints | None = None) -> Trained:
+    def train(
+        self,
+        weights: Tensor,
+        batches: Ints,
+        local: LocalTraining,
+        runs: Ints | None = None,
+        seeds: Ints | None = None,
+    ) -> Trained:
         with _tf32(local.tf32 and self.device.type == "cuda"):
             parts = self._in_parallel(
-                lambda rows: self._train(weights[rows], self._own(batches[rows]), local),
+                lambda rows: self._train(
+                    weights[rows], self._own(batches[rows]), local, None if seeds is None else seeds[rows]
+                ),
                 self._parts(runs, len(weights), batches.shape[2]),
             )
         return Trained(
@@ -104,30 +114,49 @@ class TorchEngine:
             torch.cat([part.steps for part in parts]),
         )
 
-    def _train(self, weights: Tensor, batches: Ints, local: LocalTraining) -> Trained:
+    def _train(self, weights: Tensor, batches: Ints, local: LocalTraining, seeds: Ints | None) -> Trained:
         taken: Bools = np.any(batches >= 0, axis=2)  # (M, steps)
         positions, active = to_device(batches, self.device), to_device(taken, self.device)
+        drawn = to_device(seeds, self.device) if seeds is not None and self.model.dropout else None
         step: Step = partial(self._step, local, bool(taken.all()))
         state = weights, torch.zeros_like(weights), torch.zeros(len(weights), device=self.device)
-        recorded = self._recorded(step, state, positions, active, (local, bool(taken.all())))
+        recorded = None
+        if drawn is None and not local.prox:  # a recorded step would repeat its first seeds, and its first w_k
+            kind = replace(local, lr=0.0), bool(taken.all())
+            recorded = self._recorded(step, state, positions, active, kind)
         if recorded is not None:
-            state = recorded.take(state, positions, active)
+            state = recorded.take(state, positions, active, local.lr)
         else:
+            received = weights if local.prox else None
             for i in range(positions.shape[1]):
-                state = step(state, positions[:, i], active[:, i])
+                mine = None if drawn is None else drawn + i
+                state = step(state, positions[:, i], active[:, i], local.lr, received=received, seeds=mine)
         return Trained(state[0], state[2], active.sum(dim=1))
 
-    def _step(self, local: LocalTraining, by_all: bool, state: State, positions: Tensor, active: Tensor) -> State:
-        """One step of SGD, of all models or of the active ones."""
+    def _step(
+        self,
+        local: LocalTraining,
+        by_all: bool,
+        state: State,
+        positions: Tensor,
+        active: Tensor,
+        lr: float | Tensor,
+        *,
+        received: Tensor | None = None,
+        seeds: Tensor | None = None,
+    ) -> State:
+        """One step of SGD, of all models or of the active ones; not with `local.lr`, which a graph would keep."""
         weights, velocity, last_loss = state
-        loss, change = self._gradient(weights, positions)
+        loss, change = self._gradient(weights, positions, seeds)
+        if received is not None:
+            change = change + local.prox * (weights - received)
         if local.weight_decay:
             change = change + local.weight_decay * weights
         if local.momentum:
             velocity = change = local.momentum * velocity + change
         if not by_all:
             change, loss = change * active.unsqueeze(1), torch.where(active, loss, last_loss)
-        return weights - local.lr * change, velocity, loss
+        return weights - lr * change, velocity, loss
 
     def _recorded(
         self, step: Step, state: State, positions: Tensor, active: Tensor, kind: Hashable
@@ -174,17 +203,17 @@ class TorchEngine:
         self._in_parallel(work, self._parts(runs, len(weights)))
         return losses, total
 
-    def _losses(self, weights: Tensor, positions: Tensor) -> Tensor:
+    def _losses(self, weights: Tensor, positions: Tensor, seeds: Tensor | None = None) -> Tensor:
         """(M,) mean loss of each row of `weights` over its positions (M, B); 0 if it has none."""
         there = positions >= 0
         examples = positions.clamp(min=0)
-        outputs = self.model.forward(weights, self.x_train[examples])
-        each = self.task.loss(outputs.flatten(0, 1), self.y_train[examples].flatten()).view_as(there)
+        outputs = self.model.forward(weights, self.x_train[examples], *([] if seeds is None else [seeds]))
+        each = self.task.loss(outputs.flatten(0, 1), self.y_train[examples].flatten(0, 1)).view_as(there)
         return (each * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
 
-    def _gradient(self, weights: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradient(self, weights: Tensor, positions: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         weights = weights.detach().requires_grad_(True)
-        losses = self._losses(weights, positions)
+        losses = self._losses(weights, positions, seeds)
         (gradient,) = torch.autograd.grad(losses.sum(), weights)
         return losses.detach(), gradient
 
@@ -196,7 +225,7 @@ class TorchEngine:
             for columns in _chunks(len(self.y_test), self._width(rows)):
                 inputs = self.x_test[columns].unsqueeze(0).expand(rows.stop - rows.start, *[-1] * self.x_test.dim())
                 outputs = self.model.forward(weights[rows], inputs).flatten(0, 1)
-                targets = self.y_test[columns].repeat(rows.stop - rows.start)
+                targets = self.y_test[columns].repeat(rows.stop - rows.start, *[1] * (self.y_test.dim() - 1))
                 found[rows, columns] = self.task.score(outputs, targets).float().view(rows.stop - rows.start, -1)
 
         self._in_parallel(work, self._parts(np.arange(len(weights)), len(weights)))

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from equifl.sim.engines.torch.equivalence import Forward, difference
+from equifl.sim.models.dropout import has_dropout, seed_dropout
 from equifl.sim.models.tracing import chain_of, pair
+from equifl.sim.models.trained_weights import trained
 from equifl.sim.models.zoo import Shape
 
 
@@ -28,10 +30,11 @@ class StackedModel:
     [[[3.5]], [[7.0]]]
     """
 
-    forward: Forward
-    module: nn.Module  # one copy; its weights do not matter
-    parameters: int
-    layers: tuple[nn.Module, ...] = ()  # if the module is a chain of stackable layers
+    forward: Forward  # nothing is dropped, unless seeds (M,) are its third argument
+    module: nn.Module  # one copy; its trained weights do not matter
+    parameters: int  # that are trained
+    layers: tuple[nn.Module, ...] = ()  # if the module is a chain of stackable layers, all of them trained
+    dropout: bool = False
 
     @classmethod
     def of(cls, module: nn.Module, shape: Shape, examples: Tensor | None = None) -> StackedModel:
@@ -40,12 +43,13 @@ class StackedModel:
         Either is used only if its outputs and gradients match the module's; if neither does, it raises ValueError.
 
         Args:
-            module: the architecture; its own weights do not matter.
+            module: the architecture; of its own weights only frozen ones matter.
             shape: of one example.
             examples: of the data, an even number, to compare outputs on; see `difference`.
         """
-        parameters = sum(p.numel() for p in module.parameters())
-        layers = _pool_first(chain_of(module) or [])
+        parameters, dropout = sum(p.numel() for p in trained(module).values()), has_dropout(module)
+        plain = not dropout and all(p.requires_grad for p in module.parameters())
+        layers = _pool_first((plain and chain_of(module)) or [])
         if layers and all(map(_stackable, layers)):
             forward = _layered(layers)
             if not difference(module, forward, shape, examples, exact=True):
@@ -55,7 +59,7 @@ class StackedModel:
             forward = mapped(module, together=together)
             why = difference(module, forward, shape, examples)
             if not why:
-                return cls(forward, module, parameters)
+                return cls(forward, module, parameters, dropout=dropout)
         raise ValueError(
             f"train.model: called with other weights (torch.func.functional_call), the model {why}; avoid what keeps "
             "weights of its own, as torch.utils.checkpoint does in the backward pass"
@@ -91,8 +95,8 @@ def _has_weight_and_bias(layer: nn.Module) -> bool:
 
 
 def split(weights: Tensor, module: nn.Module) -> list[Tensor]:
-    """The parameters of all copies, in the module's order: (M, *shape) each."""
-    shapes = [p.shape for p in module.parameters()]
+    """The trained parameters of all copies, in the module's order: (M, *shape) each."""
+    shapes = [p.shape for p in trained(module).values()]
     parts = torch.split(weights, [shape.numel() for shape in shapes], dim=1)
     return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -103,21 +107,25 @@ def mapped(module: nn.Module, *, together: bool | None = None) -> Forward:
     The default is one after another for convolutions on a CPU, where `vmap` is slower than a loop.
     """
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
-    names = [name for name, _ in module.named_parameters()]
+    names = list(trained(module))
     own = threading.local()  # functional_call changes the module: one a thread
 
-    def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
+    def one(parameters: list[Tensor], inputs: Tensor, *seed: Tensor) -> Tensor:
         weights = dict(zip(names, parameters, strict=True))
+        seed_dropout(own.module, *seed or [None])
         logits: Tensor = functional_call(own.module, weights, inputs.clone())  # a module may change its input
+        seed_dropout(own.module, None)
         return logits
 
-    def forward(weights: Tensor, inputs: Tensor) -> Tensor:
+    def forward(weights: Tensor, inputs: Tensor, *seeds: Tensor) -> Tensor:
         if not hasattr(own, "module"):
             own.module = copy.deepcopy(module).to(inputs.device)
         parameters = split(weights, module)
         if together or (together is None and (inputs.is_cuda or not convolves)):
-            return vmap(one)(parameters, inputs)
-        return torch.stack([one([p[m] for p in parameters], x) for m, x in enumerate(inputs)])
+            return vmap(one)(parameters, inputs, *seeds)
+        drawn = zip(*seeds, strict=True) if seeds else [()] * len(inputs)
+        triples = zip(range(len(inputs)), inputs, drawn, strict=True)
+        return torch.stack([one([p[m] for p in parameters], x, *seed) for m, x, seed in triples])
 
     return forward
 

@@ -56,8 +56,9 @@ def both(name: str) -> tuple[CompiledEngine, Reference, torch.Tensor]:
         LocalTraining(lr=0.05, batch_size=8, steps=4),
         LocalTraining(lr=0.05, batch_size=20, epochs=2),
         LocalTraining(lr=0.02, batch_size=16, epochs=2, momentum=0.9, weight_decay=0.01),
+        LocalTraining(lr=0.05, batch_size=16, epochs=2, momentum=0.5, prox=2.0),
     ],
-    ids=["steps", "epochs", "momentum and decay"],
+    ids=["steps", "epochs", "momentum and decay", "prox"],
 )
 def test_training_is_the_reference(name: str, sizes: list[int], sgd: LocalTraining) -> None:
     engine, reference, weights = both(name)

@@ -73,6 +73,18 @@ def test_a_recorded_step_is_the_step(sgd: LocalTraining, ragged: bool) -> None:
             assert torch.equal(getattr(again, part), getattr(first, part))
 
 
+@pytest.mark.parametrize("options", [{}, {"prox": 1.0}], ids=["plain", "prox"])
+def test_a_recorded_step_takes_the_learning_rate_and_the_models_of_its_round(options: dict[str, float]) -> None:
+    engine, examples = engine_of((1, 28, 28)), np.random.default_rng(1).integers(0, 600, (6, 4, 32))
+    for round in range(4):
+        sgd = LocalTraining(lr=0.1 / (1 + round), steps=4, **options)  # type: ignore[arg-type]
+        weights = (1 + round) * weights_for(engine, 6)
+        expected = engine_of((1, 28, 28)).train(weights, examples, sgd)  # which has recorded nothing yet
+        assert torch.equal(engine.train(weights, examples, sgd).weights, expected.weights)
+    recorded = [isinstance(step, RecordedStep) for step in engine._steps.values()]
+    assert recorded == ([] if options else [True])
+
+
 def test_a_run_stays_within_its_memory() -> None:
     overrides = ["rounds=3", "clients=60", "per_round=20", "evaluate_every=1", "seeds=[0,1,2,3]"]
     overrides += ["train={lr=0.05, batch_size=100}"]

@@ -13,11 +13,15 @@ from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.reference import Reference
 from equifl.sim.engines.torch.engine import TorchEngine
 from equifl.sim.engines.torch.stacked_model import StackedModel
+from equifl.sim.models.trained_weights import as_row
 from equifl.sim.models.validation import examples_of
 from equifl.sim.models.zoo import make_module
 
 SHAPES = {"lenet 28": (1, 28, 28), "lenet 32": (3, 32, 32), "lenet 8": (1, 8, 8), "mlp": (1, 8, 8), "logistic": (60,)}
-SHAPES |= {"tests.sim.example_modules:Residual": (1, 8, 8), "tests.sim.example_modules:Tokens": (4,)}
+OURS = "tests.sim.example_modules"
+SHAPES |= {f"{OURS}:Residual": (1, 8, 8), f"{OURS}:Tokens": (4,), f"{OURS}:HalfFrozen": (1, 8, 8)}
+SHAPES |= {f"{OURS}:Dropped": (1, 8, 8), f"{OURS}:DroppedTable": (60,)}
+SEEDS = np.random.default_rng(2).integers(0, 2**62, 7)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -35,7 +39,7 @@ def both(name: str, device: str = "cpu", budget: int | None = None) -> tuple[Tor
     with torch.random.fork_rng():
         torch.manual_seed(0)
         modules = [make_module(name.split()[0], SHAPES[name], 10, {}, some) for _ in range(7)]
-    weights = torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
+    weights = torch.stack(list(map(as_row, modules)))
     engine = TorchEngine(Job(StackedModel.of(modules[0], SHAPES[name], some), dataset, device), budget=budget)
     return engine, Reference(copy.deepcopy(modules[0]).double(), dataset), weights
 
@@ -63,15 +67,16 @@ EQUAL, UNEQUAL = [12] * 7, [3, 20, 7, 1, 30, 9, 16]
         LocalTraining(lr=0.05, batch_size=8, steps=4),
         LocalTraining(lr=0.05, batch_size=8, epochs=2),
         LocalTraining(lr=0.02, batch_size=8, epochs=2, momentum=0.9, weight_decay=0.01),
+        LocalTraining(lr=0.05, batch_size=8, epochs=2, momentum=0.5, prox=2.0),
     ],
-    ids=["steps", "epochs", "momentum and decay"],
+    ids=["steps", "epochs", "momentum and decay", "prox"],
 )
 def test_training_is_the_reference(name: str, sizes: list[int], sgd: LocalTraining, device: str) -> None:
     engine, reference, weights = both(name, device)
     examples = client_batches(sgd, sizes)
-    trained = engine.train(weights.to(device), examples, sgd)
+    trained = engine.train(weights.to(device), examples, sgd, None, SEEDS)
     for row in range(7):
-        expected, last_loss, steps = reference.train(weights[row], examples[row], sgd)
+        expected, last_loss, steps = reference.train(weights[row], examples[row], sgd, int(SEEDS[row]))
         error = (trained.weights[row].cpu() - expected).norm() / (expected - weights[row]).norm()
         assert error < 1e-4
         assert float(trained.last_loss[row]) == pytest.approx(last_loss, rel=1e-3, abs=1e-5)
@@ -112,11 +117,25 @@ def test_cpu_results_are_the_same_bytes_for_any_number_of_threads(monkeypatch: p
 @pytest.mark.slow
 def test_threads_do_not_share_a_module() -> None:
     """A module of one's own, in many small parts at once, again and again."""
-    engine, reference, weights = both("tests.sim.example_modules:Residual", budget=1)
+    engine, reference, weights = both(f"{OURS}:Residual", budget=1)
     many = weights.repeat(20, 1)
     expected = np.stack([reference.scores(row) for row in weights])
     for _ in range(5):
         assert (engine.scores(many) == np.tile(expected, (20, 1))).all()
+
+
+def test_dropout_follows_from_the_seed_of_a_row() -> None:
+    """Whatever the other rows are, and only in training."""
+    engine, _, weights = both(f"{OURS}:Dropped")
+    sgd = LocalTraining(lr=0.05, batch_size=8, steps=3)
+    examples, runs = client_batches(sgd, EQUAL), np.arange(7)
+    together = engine.train(weights, examples, sgd, runs, SEEDS).weights
+    alone = torch.cat([engine.train(weights[[m]], examples[[m]], sgd, None, SEEDS[[m]]).weights for m in range(7)])
+    assert torch.equal(together, alone)
+    others = engine.train(weights, examples, sgd, runs, SEEDS + 1).weights
+    assert (together != others).any(dim=1).all()
+    losses = [engine.losses(weights, examples[:, 0]) for _ in range(2)]
+    assert torch.equal(*losses)
 
 
 def test_training_leaves_the_given_weights_alone() -> None:
