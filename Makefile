@@ -1,6 +1,7 @@
 # make run    a first experiment, from a bare checkout: the digits, six selectors, five seeds
 # make check  format, lint, types, quick tests: while you work, in under two minutes
 # make test   format, lint, types, all tests: what must pass
+# make docs   the documentation site, in build/docs/html: open index.html there; no server is needed
 # make torture MINUTES=10 [SEED=...] [ONLY=replies,store]   hostile input, damaged files, killed processes
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +10,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 
 MINUTES ?= 10
 
-.PHONY: run check test torture style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
+.PHONY: run check test torture docs style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -24,6 +25,9 @@ test: style
 
 torture: $(VENV)/installed
 	$(BIN)/python -m torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
+
+docs: $(VENV)/installed
+	$(BIN)/python -m tools.site build/docs
 
 style: $(VENV)/installed
 	$(BIN)/ruff format --check .
@@ -59,4 +63,4 @@ $(VENV)-bench/installed: EXTRAS := bench
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,6 +10,7 @@ import pytest
 
 import equifl
 from tools.site.configuration import sections
+from tools.site.methods import METHODS, missing
 
 PACKAGE = Path(equifl.__file__).parent
 TESTS = Path(__file__).parent
@@ -130,8 +131,11 @@ ELSEWHERE = {
     "test_readme.py": "README.md",
     "test_own_selector_page.py": "docs/own-selector.md",
     "test_design_page.py": "docs/design.md",
+    "test_tutorials.py": "docs/tutorials",
     "test_benchmarks.py": "benchmarks/",
+    "tools/test_cohorts.py": "tools/",
     "tools/test_results_page.py": "tools/",
+    "tools/test_site.py": "tools/site",
     "tools/test_reliability_page.py": "tools/",
     "torture/test_attacks.py": "torture/",
     "experiment/test_damaged_results.py": "results of damaged folders",
@@ -154,6 +158,12 @@ def test_tests_mirror_the_package(path: Path) -> None:
     folder = PACKAGE / where.parent
     found = any(candidate.exists() for candidate in (folder / f"{name}.py", folder / f"_{name}.py", folder / name))
     assert found != (where.as_posix() in ELSEWHERE), f"{where}: there is no module {name} in {folder}; see ELSEWHERE"
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, methods in METHODS.items() for name in methods])
+def test_every_method_has_a_page(kind: str, name: str) -> None:
+    """With its formula, its reference and when to use it; a selector's also shows its cohorts."""
+    assert not missing(kind, name)
 
 
 def test_every_key_of_a_configuration_says_what_it_means() -> None:
