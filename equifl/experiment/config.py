@@ -212,6 +212,8 @@ class Config:
     `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
     `seeds`: a run a selector and seed; runs of one seed share partition, first model, batches and availability.
     `signal`: "update" = what a client sent when last selected; "gradient" = computed by every client each round.
+    `introduce`: every client reports once before the first round, which the first round's bytes include; false: a
+    client is unknown until it was selected. Without effect where `signal` is "gradient".
     `signal_examples`: how many of its examples a client uses for its loss and gradient; None = all.
     `sketch`: length of the sketches that selectors see instead of updates; None = whole updates.
     `memory_limit`: bytes of GPU memory; the runs are then trained in parts that fit; None = no limit.
@@ -229,6 +231,7 @@ class Config:
     per_round: int | tuple[int, ...] = 5
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     signal: Literal["update", "gradient"] = "update"
+    introduce: bool = False
     signal_examples: int | None = None
     sketch: int | None = None
     memory_limit: int | None = None

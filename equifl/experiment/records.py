@@ -126,12 +126,21 @@ def check_stored(stored: Any, newest: int) -> None:
     separate_partition(config.get("data"), stored=True)
     _check(config, _CONFIG)
     _check({"engine": "", "evaluate_every": 1} | config, {"engine": _TEXT, "evaluate_every": _ONE_OR_MORE_OR_NONE})
+    if "signal" in config and "introduce" not in config:  # earlier versions always did
+        stored["config"] = config = _inserted(config, after="signal", introduce=True)
     if "engine" in config:
         config["engine"] = OLD_ENGINES.get(config["engine"], config["engine"])
     _check(config["data"], {"name": _TEXT} | ({"partition": _TABLE} if "partition" in config["data"] else {}))
     for name, value in leaves(config):
         if (isinstance(value, float) and not math.isfinite(value)) or (value is None and name.endswith("]")):
             raise ValueError(f"`{name}` is {value}")
+
+
+def _inserted(table: Mapping[str, Any], *, after: str, **new: Any) -> dict[str, Any]:
+    """The table with new keys where today's order has them: orders of runs are compared."""
+    place = list(table).index(after) + 1
+    items = list(table.items())
+    return dict([*items[:place], *new.items(), *items[place:]])
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

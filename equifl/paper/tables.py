@@ -103,6 +103,7 @@ def configuration(data: str, selectors: Iterable[str], seeds: Iterable[int], var
         "clients": 100,
         "per_round": 10,
         "evaluate_every": 10,
+        "introduce": True,  # as all committed results have it
         "seeds": list(seeds),
         "selectors": {name: dict(SELECTORS[name]) for name in selectors},
         **SETTINGS[data],

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from equifl import __version__
+from equifl import SubTrunc, __version__
 from equifl.cli.main import main
 from equifl.experiment.config import Config
 from equifl.experiment.names import display_name
@@ -422,8 +422,9 @@ def test_selectors_are_listed_with_what_they_need_and_their_parameters() -> None
     parameters = {name: shown for name, (_, _, shown) in found.items()}
     assert parameters["uniform"] == parameters["rota"] == "  parameters: none"
     assert parameters["power_of_choice"] == "  parameters: candidates = None"
-    assert parameters["subtrunc"].startswith("  parameters: lam = 0.5, b = 1.1, phi = 'log1p', sample = None, ")
-    assert parameters["unionfl"].startswith("  parameters: mu = 1.0, window = 5, inner = DivFL(sample=None, ")
+    assert parameters["subtrunc"].startswith(f"  parameters: lam = {SubTrunc().lam}, b = None, b_factor = ")
+    assert parameters["unionfl"].startswith("  parameters: mu = None, mu_factor = ")
+    assert ", window = 5, inner = DivFL(sample=None, " in parameters["unionfl"]
     for name, (about, _, _) in found.items():
         assert about == "  " + (SELECTORS[name].__doc__ or "").splitlines()[0]
 

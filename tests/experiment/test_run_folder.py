@@ -522,7 +522,15 @@ def test_a_killed_writer_leaves_a_whole_run_and_no_lock(tmp_path: Path) -> None:
 
 
 FLAT_RUN = Path(__file__).parent / "flat_run"  # by version 0.1.0 as it was when [data] held the partition, too
-OF_FLAT_RUN = ["rounds=2", "clients=6", "per_round=2", "seeds=[0]", "evaluate_every=1", "engine=general"]
+OF_FLAT_RUN = [
+    "introduce=true",
+    "rounds=2",
+    "clients=6",
+    "per_round=2",
+    "seeds=[0]",
+    "evaluate_every=1",
+    "engine=general",
+]
 OF_FLAT_RUN += ["train.model=logistic", "selectors={uniform={}, rota={}}"]
 
 
@@ -537,6 +545,10 @@ def test_a_run_with_the_partition_among_the_data_goes_on(tmp_path: Path, caplog:
     with pytest.raises(ValueError, match=r"another configuration \(data.partition.alpha: 0.5 there, 0.3 here\)"):
         RunFolder.open(
             tmp_path / "run", Config.load(None, [*OF_FLAT_RUN, partition[0], "data.partition.alpha=0.3"]).as_dict(), {}
+        )
+    with pytest.raises(ValueError, match=r"another configuration \(introduce: true there, false here\)"):
+        RunFolder.open(
+            tmp_path / "run", Config.load(None, [*OF_FLAT_RUN, *partition, "introduce=false"]).as_dict(), {}
         )
     assert caplog.messages == []
 

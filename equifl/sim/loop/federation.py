@@ -105,7 +105,7 @@ class Federation:
         round = self.rounds_played
         if self.config.signal == "gradient":
             self.memory.store_of_everyone(round, self._fresh_reports())
-        elif round == 0:
+        elif round == 0 and self.config.introduce:
             self.memory.store_of_everyone(round, self._initial_reports())
         cohorts, records = self._select(round)
         replies = self._train_locally(round, cohorts)
@@ -224,7 +224,7 @@ class Federation:
                 yield self.memory.keep(np.full(len(clients), i), clients, gradients, losses, losses)
 
     def _initial_reports(self) -> Iterator[Reports]:
-        """Stale signals: every client reports once before the first round. Runs of a seed get the same reports."""
+        """Introduction: every client reports once before the first round. Runs of a seed get the same reports."""
         for seed in self.config.seeds:
             runs = [i for i, run in enumerate(self.runs) if run.seed == seed and run.needs]
             for clients in self._all_clients(self.runs[runs[0]]) if runs else ():
@@ -266,7 +266,8 @@ class Federation:
         count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=run.needs, fresh=fresh)
         count = partial(count, sketch=self.config.sketch)
         down, up = count(cohort=asked, replied=replied)
-        if not fresh and self.rounds_played == 0 and run.needs:  # all clients report before the first round
+        introduced = self.config.introduce and self.rounds_played == 0
+        if introduced and not fresh and run.needs:
             down, up = np.add((down, up), count(cohort=0, replied=0, fresh=True)).tolist()
         if "losses" in self.aggregator.needs and "losses" not in run.needs:
             up += 4 * replied

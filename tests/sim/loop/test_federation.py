@@ -40,6 +40,7 @@ class Scripted:
 
     def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
         type(self).seen.append(signals)
+        assert signals.knows_update.shape == (N,)  # now: later the store may have changed the updates
         return np.array([(signals.round + i) % N for i in range(k)])
 
 
@@ -52,7 +53,15 @@ def dataset() -> Dataset:
 
 def config(*overrides: str, selectors: dict[str, Any] | None = None) -> Config:
     chosen = selectors or {"scripted": {"class": "tests.sim.loop.test_federation:Scripted"}}
-    base = ["rounds=4", f"clients={N}", f"per_round={K}", "seeds=[3]", "evaluate_every=2", "train.model=logistic"]
+    base = [
+        "introduce=true",
+        "rounds=4",
+        f"clients={N}",
+        f"per_round={K}",
+        "seeds=[3]",
+        "evaluate_every=2",
+        "train.model=logistic",
+    ]
     data = ["data={name='digits',partition='natural'}", "train.steps=3", "train.batch_size=4", "train.lr=0.1"]
     lines = [f"selectors={json_to_toml(chosen)}"]
     return Config.load(None, [*base, *data, *lines, *overrides])
@@ -204,6 +213,30 @@ def test_stale_losses_are_those_at_the_model_received() -> None:
         np.testing.assert_allclose(Scripted.seen[-1].losses, expected, rtol=1e-4)
         for client in (round % N, (round + 1) % N):
             expected[client] = slow.gradient(model, world.partition.train[client])[0]
+
+
+@pytest.mark.parametrize("sketch", [[], ["sketch=7"]])
+def test_without_an_introduction_only_those_who_took_part_are_known(sketch: list[str]) -> None:
+    cold, introduced = (make(f"introduce={said}", *sketch) for said in ("false", "true"))
+    took_part: set[int] = set()
+    for round in range(4):
+        (record,) = cold.play()
+        signals = Scripted.seen[-1]
+        assert set(np.flatnonzero(signals.knows_loss).tolist()) == took_part
+        assert set(np.flatnonzero(signals.knows_update).tolist()) == took_part
+        assert (record["bytes_down"], record["bytes_up"]) == (2 * 72, 2 * 72 + 2 * 4)
+        introduced.play()
+        torch.testing.assert_close(cold.models, introduced.models, rtol=0, atol=0)  # the cohorts are the same
+        took_part |= {round % N, (round + 1) % N}
+
+
+def test_by_default_everybody_is_selected_once_before_anybody_is_selected_twice() -> None:
+    chosen = {"divfl": {}, "subtrunc": {}, "power_of_choice": {}, "rota": {}}
+    federation = make(f"introduce={str(Config().introduce).lower()}", selectors=chosen)
+    for _ in range(N // K):
+        federation.play()
+    for run in federation.runs:
+        assert run.store.times_selected.tolist() == [1] * N, run.name
 
 
 @pytest.mark.parametrize("examples", [None, 4])
