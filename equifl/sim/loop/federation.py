@@ -21,7 +21,7 @@ from equifl.aggregators import Replies, make_aggregator
 from equifl.experiment.checkpoint import require_layout, rounds_in
 from equifl.experiment.config import Config
 from equifl.experiment.selector_tables import make_selector
-from equifl.metrics import fairness, participation, round_bytes
+from equifl.metrics import fairness, participation
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
@@ -35,6 +35,7 @@ from equifl.sim.loop.environment import Environment, remarks, resolved
 from equifl.sim.loop.learning_rate import learning_rate
 from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, layer_seeds, pairs, require_finite, rows_of, stack
 from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
+from equifl.sim.loop.traffic import traffic
 from equifl.sim.memory import AT_A_TIME, require_room, run_memory
 from equifl.sim.models.validation import examples_of
 from equifl.sim.models.zoo import build_module, count_parameters, make_module
@@ -156,7 +157,8 @@ class Federation:
         for i, (run, record) in enumerate(zip(self.runs, records, strict=True)):
             mine = last_loss[rows_of(i, of_run)]
             record["local_loss"] = float(mine.mean()) if len(mine) else None
-            record |= self._bytes(run, len(record["cohort"]), len(mine))
+            asked, rule = len(record["cohort"]), self.aggregator.needs
+            record |= traffic(run, self.config, self.rounds_played, self.model.parameters, rule, asked, len(mine))
 
     def _local_sgd(self, of_run: Ints, clients: Ints, weights: Tensor, round: int) -> LocalUpdates:
         """w_k - w_k^(i) of each client, and steps times learning rate, which makes it comparable to a gradient."""
@@ -260,18 +262,6 @@ class Federation:
             examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
             losses.append(self.engine.losses(weights.expand(len(clients), -1), examples))
         return torch.cat(losses).mean()
-
-    def _bytes(self, run: Run, asked: int, replied: int) -> dict[str, int]:
-        n, fresh = len(run.environment.sizes), self.config.signal == "gradient"
-        count = partial(round_bytes, clients=n, parameters=self.model.parameters, needs=run.needs, fresh=fresh)
-        count = partial(count, sketch=self.config.sketch)
-        down, up = count(cohort=asked, replied=replied)
-        introduced = self.config.introduce and self.rounds_played == 0
-        if introduced and not fresh and run.needs:
-            down, up = np.add((down, up), count(cohort=0, replied=0, fresh=True)).tolist()
-        if "losses" in self.aggregator.needs and "losses" not in run.needs:
-            up += 4 * replied
-        return {"bytes_down": down, "bytes_up": up}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything the next round depends on, as plain arrays."""

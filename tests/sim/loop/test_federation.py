@@ -231,7 +231,7 @@ def test_without_an_introduction_only_those_who_took_part_are_known(sketch: list
 
 
 def test_by_default_everybody_is_selected_once_before_anybody_is_selected_twice() -> None:
-    chosen = {"divfl": {}, "subtrunc": {}, "power_of_choice": {}, "rota": {}}
+    chosen: dict[str, Any] = {"divfl": {}, "subtrunc": {}, "power_of_choice": {}, "rota": {}}
     federation = make(f"introduce={str(Config().introduce).lower()}", selectors=chosen)
     for _ in range(N // K):
         federation.play()
