@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from equifl.experiment.callbacks import Callback
 from equifl.experiment.results import Results, load_results
 from equifl.objectives import explain
 from equifl.selectors import Balanced, DivFL, PowerOfChoice, Reshuffle, Rota, Selector, SubTrunc, Uniform, UnionFL
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Balanced",
+    "Callback",
     "CountSketch",
     "DivFL",
     "PowerOfChoice",

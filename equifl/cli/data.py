@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from equifl._numerics.checks import known
-from equifl.cli.progress import downloads
+from equifl.sim.progress import downloads
 
 
 def size(count: int) -> str:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from equifl.cli.progress import console
-from equifl.cli.tables import draw_paper_table, draw_table, draw_verdicts
+from equifl.cli.tables import console, draw_paper_table, draw_table, draw_verdicts
 from equifl.experiment.table import make_table
 from equifl.paper import runs, tables
 

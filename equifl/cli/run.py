@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
-from equifl.cli.progress import Watch, console, downloads, notes
-from equifl.cli.tables import draw_table
+from equifl.cli.tables import console, draw_table
 from equifl.experiment.config import Config
 from equifl.experiment.results import SWEEP, Results, load_results
 from equifl.experiment.run_folder import CONFIG, ROUNDS
 from equifl.experiment.sweep import load_points, parse
 from equifl.extras import MissingExtraError
+from equifl.sim.progress import Watch, downloads, notes
+from equifl.sim.stopping import StopRequests
 
 
 @click.command()
@@ -106,16 +105,23 @@ def _play(
 
         player = partial(Sweep, address=cluster or None)
     # Ray says on standard output when a worker has died, which is for the results alone.
-    with downloads(silent) as show, Watch(silent) as watch, _stop_requests(watch), redirect_stdout(sys.stderr):
+    stop = StopRequests()
+    with (
+        downloads(silent) as show,
+        Watch(silent) as watch,
+        stop.listening(terminated=True),
+        redirect_stdout(sys.stderr),
+    ):
         try:
             results = simulate_points(
                 points,
                 out=path,
                 device=device,
                 data_dir=data_dir,
-                callbacks=[watch],
+                callbacks=[watch, stop],
                 downloads=show,
                 player=player,
+                progress=False,
             )
         except OSError as error:
             if not watch.playing or not any((path / name).is_file() for name in (CONFIG, SWEEP)):
@@ -134,21 +140,3 @@ def _report_if_possible(results: Results, folder: Path) -> Path | None:
     except OSError as error:
         again = shlex.join(["equifl", "report", str(folder)])
         raise OSError(f"{error}; all rounds are in {folder / ROUNDS}; to write the report: {again}") from None
-
-
-@contextmanager
-def _stop_requests(watch: Watch) -> Iterator[None]:
-    """Stops the watched experiment after a round if Ctrl-C or a polite kill asks for it; a second one ends at once."""
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if watch.stopping:
-            raise KeyboardInterrupt
-        watch.stopping = True
-        click.echo("stopping after this round ...", err=True)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from equifl.cli.progress import console
-from equifl.cli.tables import draw_table
+from equifl.cli.tables import console, draw_table
 from equifl.experiment.results import load_results
 
 

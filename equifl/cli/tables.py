@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from equifl.cli.progress import console
 from equifl.experiment.measures import Measure
 from equifl.experiment.names import display_name
 from equifl.experiment.table import Cell, Table
@@ -17,6 +16,8 @@ from equifl.experiment.table_formats import shown_name
 from equifl.paper.claims import Verdict
 from equifl.paper.tables import rows
 from equifl.statistics import interval
+
+console = Console()
 
 
 def draw_table(table: Table, width: int | None = None) -> Group:

@@ -19,6 +19,7 @@ from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 from equifl.sim.loop.parts import State, joined, part_of, runs_of, split
+from equifl.sim.models.zoo import MakeModule
 from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
@@ -28,9 +29,11 @@ _DEATHS = 5  # of one worker after another, without a finished round, before the
 class Worker:
     """A worker's runs: a `Federation` of its own."""
 
-    def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
+    def prepare(
+        self, config: Config, dataset: Dataset, device: str, engine: str, model: MakeModule | None = None
+    ) -> tuple[dict[str, Any], str]:
         """Build the federation; returns the versions and machine for the record, and a note on the engine."""
-        self._federation = Federation(config, dataset, device=device, engine=engine)
+        self._federation = Federation(config, dataset, device=device, engine=engine, model=model)
         return made_with(device, self._federation.engine.name), self._federation.note
 
     def load(self, state: dict[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
@@ -52,19 +55,22 @@ class Group:
     The new worker starts at the last checkpoint in the folder, or at the beginning, and repeats the same rounds.
     """
 
-    def __init__(self, whole: Config, config: Config, dataset: Any, device: str, engine: str) -> None:
+    def __init__(
+        self, whole: Config, config: Config, dataset: Any, device: str, engine: str, model: MakeModule | None = None
+    ) -> None:
         self.config = config
-        self._whole, self._dataset, self._device, self._engine = whole, dataset, device, engine
+        self._whole = whole
+        self._made_of = dataset, device, engine, model
         self._asked: deque[tuple[str, tuple[bool, ...], Any]] = deque()  # what is not answered yet: method and call
         self._deaths = 0
         self._start_worker()
 
     def _start_worker(self) -> None:
         # A GPU without a CPU, or runs would wait where there are more GPUs than CPUs.
-        need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._device == "cuda" else {"num_cpus": 1}
+        need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._made_of[1] == "cuda" else {"num_cpus": 1}
         workers: Any = ray.remote(Worker)
         self.worker: Any = workers.options(**need).remote()
-        self.ready = [self.worker.prepare.remote(self.config, self._dataset, self._device, self._engine)]
+        self.ready = [self.worker.prepare.remote(self.config, *self._made_of)]
 
     def resume(self, checkpoint: State, rows: Sequence[dict[str, Any]]) -> None:
         """Continue from a checkpoint of the whole sweep and the records up to it."""
@@ -115,11 +121,19 @@ class Sweep:
         dataset: put into the cluster's object store once.
         device: auto, cpu or cuda; auto is cuda if the cluster has a GPU.
         engine: auto, torch or compiled.
+        model: makes the model, if the configuration has no name for it; workers get a copy.
         address: of the cluster; None = start one here.
     """
 
     def __init__(
-        self, config: Config, dataset: Dataset, *, device: str, engine: str = "auto", address: str | None
+        self,
+        config: Config,
+        dataset: Dataset,
+        *,
+        device: str,
+        engine: str = "auto",
+        model: MakeModule | None = None,
+        address: str | None,
     ) -> None:
         connect(address)
         gpus = resource("GPU")
@@ -129,7 +143,7 @@ class Sweep:
         self.device = "cuda" if gpus and device != "cpu" else "cpu"
         stored = ray.put(dataset)
         workers = max(1, gpus if self.device == "cuda" else resource("CPU"))
-        self.groups = [Group(config, part, stored, self.device, engine) for part in split(config, workers)]
+        self.groups = [Group(config, part, stored, self.device, engine, model) for part in split(config, workers)]
         self.made_with: dict[str, Any]
         self.note: str
         self.made_with, self.note = got([group.ready[0] for group in self.groups])[0]

@@ -73,6 +73,7 @@ class Data:
     `beta`: synthetic: how much the clients' inputs differ; None = 1.
     `iid`: synthetic: one model and one distribution of inputs for all clients; None = no.
     `largest`: synthetic: examples of a client at most; None = 2000.
+    `digest`: what tells these data from others; others are refused. `simulate` writes it for arrays; None = any.
     """
 
     name: str = "digits"
@@ -82,6 +83,7 @@ class Data:
     beta: float | None = None
     iid: bool | None = None
     largest: int | None = None
+    digest: str | None = None
     partition: Partition = field(default_factory=Partition)
 
 

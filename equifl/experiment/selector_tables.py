@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import require, shown
 from equifl.experiment.from_toml import require_known, suggestion, typed
 from equifl.experiment.named_object import named_object
 from equifl.selectors import SELECTORS, Selector
@@ -15,25 +15,41 @@ from equifl.selectors import SELECTORS, Selector
 _TOML = (bool, int, float, str, list, dict)  # the types of a file; from Python a selector may be given anything
 
 
-def selector_table(selector: Selector) -> dict[str, Any]:
+def selector_table(selector: Selector, where: str = "selectors") -> dict[str, Any]:
     """The section that makes this selector: its class, and the parameters that are not at their defaults.
+
+    Args:
+        selector: an object of a dataclass, or of a class that keeps nothing.
+        where: its key, for errors.
 
     >>> from equifl import SubTrunc, UnionFL
     >>> selector_table(UnionFL(mu=2.0, inner=SubTrunc(lam=0.9)))
     {'class': 'unionfl', 'mu': 2.0, 'inner': {'class': 'subtrunc', 'lam': 0.9}}
     """
     kind = type(selector)
-    if not dataclasses.is_dataclass(selector):
+    if isinstance(selector, type):
+        raise ValueError(f"{where}: is the class {selector.__name__}; allowed: an object, {selector.__name__}()")
+    name = {cls: name for name, cls in SELECTORS.items()}.get(kind, f"{kind.__module__}:{kind.__qualname__}")
+    if not dataclasses.is_dataclass(selector) and getattr(selector, "__dict__", {}):
         raise ValueError(
-            f"selectors: {selector!r} is not allowed; allowed: an object of a dataclass, or a table such as "
-            f"{{'class': '{kind.__module__}:{kind.__qualname__}'}} with its parameters"
+            f"{where}: {shown(selector)} is not allowed; allowed: an object of a dataclass, or a table such as "
+            f"{{'class': '{name}'}} with its parameters"
         )
-    names = {cls: name for name, cls in SELECTORS.items()}
-    given = {f.name: getattr(selector, f.name) for f in dataclasses.fields(selector) if f.init}
-    default = kind() if kind in names else None
+    if "." in kind.__qualname__:
+        raise ValueError(
+            f"{where}: {kind.__qualname__} is within another class or function, where no folder could find it again; "
+            "move it to the top level"
+        )
+    given: dict[str, Any] = {}
+    if dataclasses.is_dataclass(selector):
+        given = {f.name: getattr(selector, f.name) for f in dataclasses.fields(selector) if f.init}
+    default = kind() if kind in SELECTORS.values() else None
     changed = {key: value for key, value in given.items() if default is None or value != getattr(default, key)}
-    tables = {key: selector_table(value) if isinstance(value, Selector) else value for key, value in changed.items()}
-    return {"class": names.get(kind, f"{kind.__module__}:{kind.__qualname__}"), **tables}
+    tables = {
+        key: selector_table(value, f"{where}.{key}") if isinstance(value, Selector) else value
+        for key, value in changed.items()
+    }
+    return {"class": name, **tables}
 
 
 def make_selector(name: str, options: Mapping[str, Any], path: str = "selectors") -> Selector:

@@ -145,7 +145,7 @@ def _play(config: Config, folder: Path, device: str, data_dir: Path | None) -> t
                 self.last = time.monotonic()
                 print(f"{folder.name}: round {played}/{config.rounds}", file=sys.stderr, flush=True)
 
-    results = simulate(config, out=folder, device=device, data_dir=data_dir, callbacks=[Progress()])
+    results = simulate(config, out=folder, device=device, data_dir=data_dir, callbacks=[Progress()], progress=False)
     return results.records, results.made_with
 
 

@@ -19,6 +19,7 @@ with needed_by("equifl.sim"):
     import torch
 
 from equifl import __version__
+from equifl._numerics.checks import known
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
@@ -26,6 +27,7 @@ from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.choose import ENGINES
 from equifl.sim.loop.federation import Federation
+from equifl.sim.models.zoo import MakeModule
 
 CHECKPOINT_SECONDS = 20.0
 GIT_SECONDS = 5.0  # time limit for git to report the commit
@@ -70,9 +72,11 @@ class LocalPlayer:
 
     ahead = 0
 
-    def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str) -> None:
+    def __init__(
+        self, config: Config, dataset: Dataset, *, device: str, engine: str, model: MakeModule | None = None
+    ) -> None:
         self.device = choose_device(device)
-        self._federation = Federation(config, dataset, device=self.device, engine=engine)
+        self._federation = Federation(config, dataset, device=self.device, engine=engine, model=model)
         self.made_with = made_with(self.device, self._federation.engine.name)
         self.note = self._federation.note
         self._keeps, self._saved = False, time.monotonic()
@@ -102,6 +106,7 @@ class LocalPlayer:
 
 def choose_device(device: str) -> str:
     """The device; "auto" is the GPU if there is one."""
+    known("device", [device], ("auto", "cpu", "cuda"))
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():

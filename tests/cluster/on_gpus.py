@@ -14,6 +14,7 @@ from equifl.cluster import sweep
 from equifl.cluster.session import _loopback
 from equifl.experiment.config import Config
 from equifl.sim.data.dataset import Dataset
+from equifl.sim.models.zoo import MakeModule
 from equifl.sim.simulation import simulate
 from tests.cluster.test_sweep import CONFIG, DATA, Every
 
@@ -22,10 +23,12 @@ def run(folder: Path) -> None:
     class Told(sweep.Worker):
         """Takes the GPU that Ray gives it, and leaves it alone."""
 
-        def prepare(self, config: Config, dataset: Dataset, device: str, engine: str) -> tuple[dict[str, Any], str]:
+        def prepare(
+            self, config: Config, dataset: Dataset, device: str, engine: str, model: MakeModule | None = None
+        ) -> tuple[dict[str, Any], str]:
             with (folder / "gpus").open("a") as file:
                 print(device, *ray.get_gpu_ids(), file=file)
-            return super().prepare(config, dataset, "cpu", engine)
+            return super().prepare(config, dataset, "cpu", engine, model)
 
     def kill_one(played: int) -> None:
         if played == 3:

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import equifl
-from equifl import DivFL, Rota, Signals, SubTrunc, UnionFL
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.checkpoint import read_checkpoint, write_checkpoint
 from equifl.experiment.config import Config
@@ -19,10 +17,10 @@ from equifl.experiment.results import Records, Results, load_results
 from equifl.experiment.run_folder import CHECKPOINT, RunFolder
 from equifl.report.page import make_page
 from equifl.sim import players
-from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 from equifl.sim.players import choose_device, made_with, revision
-from equifl.sim.simulation import finished_results, simulate
+from equifl.sim.playing import finished_results
+from equifl.sim.simulation import simulate
 
 ROOT = Path(__file__).parents[2]
 TINY = ["rounds=3", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
@@ -479,14 +477,6 @@ def test_in_memory_it_is_the_same_and_leaves_nothing(
         results.report()
 
 
-def test_settings_are_keys_of_the_configuration() -> None:
-    results = simulate(CONFIG, device="cpu", rounds=1, selectors={"rota": {}}, evaluate_every=1)
-    assert (results.rounds_played, list(results.table().cells)) == (1, ["rota"])
-    assert results.config["clients"] == 10  # as before
-    with pytest.raises(ValueError, match="round: unknown key; did you mean `rounds`"):
-        simulate(CONFIG, round=1)
-
-
 def test_an_unknown_engine_is_refused_before_any_data_are_loaded(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="engine: 'compile' is not known; did you mean 'compiled'"):
         simulate(engine="compile", data={"name": "arrays", "path": str(tmp_path / "missing.npz")})
@@ -519,47 +509,6 @@ def test_results_of_a_folder_are_those_of_the_run(tmp_path: Path) -> None:
     assert "Rota" in repr(results)
 
 
-def test_short_forms_say_the_same_as_a_file() -> None:
-    """Selectors as objects, a number of seeds, data and model by name."""
-    chosen = {"divfl": DivFL(sample=3), "both": UnionFL(window={1, 3}, inner=SubTrunc(lam=0.9))}  # type: ignore[arg-type]
-    results = equifl.simulate(
-        selectors=chosen, data="digits", model="logistic", clients=10, per_round=2, rounds=1, seeds=2, device="cpu"
-    )
-    assert results.config["seeds"] == [0, 1]
-    assert results.config["train"]["model"] == "logistic"
-    assert results.config["selectors"] == {
-        "divfl": {"class": "divfl", "sample": 3},
-        "both": {"class": "unionfl", "window": (1, 3), "inner": {"class": "subtrunc", "lam": 0.9}},
-    }
-    with pytest.raises(
-        ValueError, match=r"selectors: .* is not allowed; allowed: an object of a dataclass, or a table"
-    ):
-        equifl.simulate(selectors={"mine": Plain()})
-
-
-class Plain:
-    """A selector of one's own that is no dataclass."""
-
-    def select(self, signals: Signals, k: int, *, rng: Any) -> Any:
-        return np.arange(k)
-
-
-def test_data_of_ones_own_are_divided_by_their_owners() -> None:
-    rng = np.random.default_rng(0)
-    x, y, owners = rng.normal(size=(60, 4)), np.arange(60) % 3, np.arange(60) % 6
-    mine = Dataset("mine", x, y, x, y, 3, owners, owners)  # type: ignore[arg-type]
-    results = equifl.simulate(
-        dataset=mine, model="logistic", per_round=2, rounds=1, seeds=1, selectors={"rota": Rota()}
-    )
-    assert (results.config["clients"], results.config["data"]["partition"]["kind"]) == (6, "natural")
-
-
-def test_a_section_is_put_over_the_one_that_is_there() -> None:
-    results = simulate(CONFIG, device="cpu", rounds=1, train={"epochs": 1})
-    assert results.config["train"]["model"] == "logistic"
-    assert (results.config["train"]["steps"], results.config["train"]["epochs"]) == (None, 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["torch", pytest.param("compiled", marks=pytest.mark.compiled)])
 @pytest.mark.parametrize(
@@ -590,3 +539,32 @@ def test_a_run_is_the_same_alone_and_in_company(
     for name in ("rota", "unionfl"):
         for key, record in played([1], [name]).items():
             assert record == company[key]
+
+
+SIX_LINES = """
+from equifl import Rota, SubTrunc, Uniform, simulate
+
+results = simulate(
+    selectors={"uniform": Uniform(), "rota": Rota(), "subtrunc": SubTrunc(lam=0.5)},
+    data="digits",
+    model="lenet",
+    clients=30, per_round=5, rounds=60, seeds=5, out="runs/first",
+)
+shown = repr(results)
+frame = results.to_pandas()
+latex = results.table(baseline="uniform").to_latex()
+page = results.report("first.html")
+"""
+
+
+@pytest.mark.slow
+def test_research_takes_six_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(SIX_LINES, found)
+    assert len(found["frame"]) == 60 * 3 * 5
+    assert "SubTrunc" in found["shown"]
+    assert "\\toprule" in found["latex"]
+    assert (tmp_path / "first.html").exists()
+    assert load_results("runs/first").finished
+    assert found["results"].final().groupby("selector")["accuracy"].mean().min() > 50  # it learns

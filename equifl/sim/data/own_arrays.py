@@ -1,10 +1,11 @@
-"""A user's own arrays: an .npz file as a data set, or all its faults."""
+"""A user's own arrays, from Python or an .npz file, as a data set; or all faults of such a file."""
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,12 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl._numerics.checks import integers, known, require
+from equifl._numerics.checks import integers, known, plain, require
 from equifl.signals import Ints
 from equifl.sim.data.dataset import (
     Dataset,
     as_text,
     client_ids,
+    every_nth,
     examples,
     one_each,
     same_examples,
@@ -51,10 +53,75 @@ def load_own_arrays(*, path: str | Path | None = None, standardise: bool | None 
     """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
     require("path", path, isinstance(path, str | Path) and is_file(path), "the path of an .npz file")
     require("standardise", standardise, standardise is None or isinstance(standardise, bool), "True or False")
-    own = read_own(str(path))
+    return _dataset(Path(str(path)).stem, read_own(str(path)), standardise)
+
+
+def dataset_of(arrays: Sequence[Any], standardise: bool | None = None) -> Dataset:
+    """Arrays as a data set, held to the checks of an .npz file: the examples, their classes, and whose they are.
+
+    Args:
+        arrays: (x, y), (x, y, owners), (x_train, y_train, x_test, y_test), or these with owners_train and owners_test.
+            Where no test split is given, every fifth example of each owner is for testing, or of each class if there
+            are no owners; of an owner with two to four examples the last.
+        standardise: mean 0 and deviation 1 in the training split; None = unless the examples are integers.
+
+    >>> x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    >>> mine = dataset_of((x, y))
+    >>> len(mine.y_train), len(mine.y_test)
+    (8, 2)
+    """
+    forms = "(x, y), (x, y, owners), (x_train, y_train, x_test, y_test), or these and owners_train, owners_test"
+    if len(arrays) not in (2, 3, 4, 6):
+        raise ValueError(f"data: {len(arrays)} arrays are not allowed; allowed: {forms}")
+    divided = len(arrays) >= 4
+    names = NEEDED + OWNERS if divided else ("x", "y", "owners")
+    try:
+        named = {name: _array(name, values) for name, values in zip(names, arrays, strict=False)}
+        found = named if divided else _split(named)
+        own = _own_arrays(found, [], "data")
+        dataset = _dataset("arrays", own, standardise)
+    except ValueError as error:
+        raise ValueError(f"data: {error if divided else _undivided(str(error))}") from None
+    return dataset
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    """A copy, since examples are standardised in place."""
+    array = np.array(plain(name, values))
+    if array.dtype.kind == "O":
+        raise ValueError(f"{name}: is an array of Python objects; allowed: numbers or text, all rows equally long")
+    return array
+
+
+def _split(named: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Both splits of examples that come without a test split."""
+    x, groups = named["x"], named["owners" if "owners" in named else "y"]
+    for name, array in named.items():
+        one_each(name, array, len(x)) if name != "x" else require(
+            name, array.shape, array.ndim > 0, "a row an example"
+        )
+    _, numbers = np.unique(groups, return_inverse=True)
+    sizes = np.bincount(numbers)[numbers]
+    order = np.arange(len(groups))[::-1]  # of two to four examples of an owner the last is for testing
+    _, last = np.unique(numbers[order], return_index=True)
+    test = every_nth(5, numbers)
+    few = np.isin(np.arange(len(groups)), order[last]) & (sizes >= 2) & (sizes < 5)
+    test |= few & ("owners" in named)
+    if not test.any():
+        raise ValueError(f"{'owners' if 'owners' in named else 'y'}: none has two examples, to train on and to test")
+    parts = {f"{name}_train": array[~test] for name, array in named.items()}
+    return parts | {f"{name}_test": array[test] for name, array in named.items()}
+
+
+def _undivided(error: str) -> str:
+    """An error in the names of examples that came without a test split."""
+    return re.sub(r"\b(x|y|owners)_(train|test)\b", r"\1", re.sub(r"\b(\w+)_train(, | and )\1_test\b", r"\1", error))
+
+
+def _dataset(name: str, own: OwnArrays, standardise: bool | None) -> Dataset:
     if own.faults:
         raise ValueError(own.faults[0])
-    dataset = Dataset(Path(str(path)).stem, **own.arrays, classes=len(own.class_names))
+    dataset = Dataset(name, **own.arrays, classes=len(own.class_names))
     if dataset.x_train.dtype.kind == "f":
         return dataset if standardise is False else standardised(dataset)
     why = "False, or leave it out: the examples are integers, which stay as they are; measurements are to be float32"
@@ -72,8 +139,14 @@ def is_file(path: str | Path) -> bool:
 
 def read_own(path: str | Path) -> OwnArrays:
     """The arrays of an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
-    file = Path(path)
-    there, faults = _read_npz(file)
+    there, faults = _read_npz(Path(path))
+    if faults and not there:  # it is no archive
+        return OwnArrays({}, {}, (), tuple(faults))
+    return _own_arrays(there, faults, Path(path).name)
+
+
+def _own_arrays(there: Mapping[str, NDArray[Any] | None], faults: list[str], where: str) -> OwnArrays:
+    """Arrays by name as a `Dataset` takes them, and all that is wrong with them, after `faults`."""
     found = {name: array for name, array in there.items() if array is not None}
 
     def tried(check: Callable[..., Found], *arguments: Any) -> Found | None:
@@ -83,13 +156,11 @@ def read_own(path: str | Path) -> OwnArrays:
             faults.append(str(error))
             return None
 
-    if faults and not there:  # it is no archive
-        return OwnArrays({}, {}, (), tuple(faults))
-    tried(known, file.name, there, NEEDED + OWNERS)
+    tried(known, where, there, NEEDED + OWNERS)
     missing = [name for name in NEEDED if name not in there]
     if missing:
         has = f"it has {', '.join(there) or 'nothing'}"
-        faults.append(f"{file.name}: {', '.join(missing)} missing; allowed: a file with {', '.join(NEEDED)}; {has}")
+        faults.append(f"{where}: {', '.join(missing)} missing; allowed: a file with {', '.join(NEEDED)}; {has}")
     if len([name for name in OWNERS if name in there]) == 1:
         faults.append("owners_train, owners_test: only one is there; allowed: both or none")
     arrays: dict[str, NDArray[Any] | None] = {}

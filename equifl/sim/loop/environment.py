@@ -113,7 +113,7 @@ def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment
 
 def data_options(config: Config) -> dict[str, object]:
     """The options of the data set in the configuration."""
-    own, taken = _given(config.data, "name", "partition"), data.options_of(config.data.name)
+    own, taken = _given(config.data, "name", "digest", "partition"), data.options_of(config.data.name)
     known(f"data: {config.data.name} option", own, taken)
     return own | ({"clients": config.clients} if "clients" in taken else {})
 

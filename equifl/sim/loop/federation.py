@@ -33,36 +33,48 @@ from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
 from equifl.sim.loop.learning_rate import learning_rate
-from equifl.sim.loop.runs import AllReplies, LocalUpdates, Run, layer_seeds, pairs, require_finite, rows_of, stack
+from equifl.sim.loop.runs import (
+    AllReplies,
+    LocalUpdates,
+    Run,
+    layer_seeds,
+    new_store,
+    pairs,
+    require_finite,
+    rows_of,
+    stack,
+)
 from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
 from equifl.sim.loop.traffic import traffic
 from equifl.sim.memory import AT_A_TIME, require_room, run_memory
 from equifl.sim.models.validation import examples_of
-from equifl.sim.models.zoo import build_module, count_parameters, make_module
-from equifl.sketch import CountSketch
-from equifl.store import SignalStore
+from equifl.sim.models.zoo import MakeModule, build_module, count_parameters, make_module
 
 log = logging.getLogger(__name__)
 
 
 class Federation:
-    """All runs of a configuration, round by round together; `engine` overrides the configuration's.
+    """All runs of a configuration, round by round together.
+
+    `engine` overrides the configuration's; `model` makes the model, if the configuration has no name for it.
 
     Attributes:
         models: (runs, d) the global models, a row a run.
         note: why a faster engine was not chosen, or "".
     """
 
-    def __init__(self, config: Config, dataset: Dataset, *, device: str, engine: str | None = None) -> None:
+    def __init__(
+        self, config: Config, dataset: Dataset, *, device: str, engine: str = "", model: MakeModule | None = None
+    ) -> None:
         self.config = config = resolved(config, dataset)
         train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
-        built = train.model, shape, dataset.classes, train.model_options
+        built = train.model, shape, dataset.classes, train.model_options, model
         first = Environment.make(config, dataset, config.seeds[0])
         everything = len(dataset.y_train) + len(dataset.y_test)
         require_room(run_memory(config, first.sizes, count_parameters(*built), everything, device=device))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the model is tested, always with the same weights
-            self.model = StackedModel.of(make_module(*built, examples), shape, examples)
+            self.model = StackedModel.of(make_module(*built[:4], examples, model), shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device), engine or config.engine)
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         given = {name: getattr(train, name) for name in options}
@@ -73,7 +85,7 @@ class Federation:
         for remark in remarks(config, dataset, environments.values()):
             log.info(remark)
         self.runs = [
-            Run(name, make_selector(name, options), environment, self._new_store(environment), [])
+            Run(name, make_selector(name, options), environment, new_store(config, environment), [])
             for name, options in config.selectors.items()
             for environment in environments.values()
         ]
@@ -89,13 +101,6 @@ class Federation:
             at_once = max(len(next(self._all_clients(run))) for run in self.runs)
             models = max(len(self.runs) * config.largest_cohort, at_once)
             self.engine.limit_memory(config.memory_limit, models=models, batch=self.local.batch_size)
-
-    def _new_store(self, environment: Environment) -> SignalStore:
-        length, server = self.config.sketch, self.config.server
-        sketch = None if length is None else CountSketch(length=length, seed=environment.seed)
-        catch_up = 1 if server.catch_up is None else server.catch_up
-        sizes = environment.sizes
-        return SignalStore(len(sizes), sizes=sizes, catch_up=catch_up, guard=server.guard, sketch=sketch)
 
     def play(self) -> list[dict[str, Any]]:
         """One round of every run; a record of each.

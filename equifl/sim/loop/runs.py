@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from equifl.experiment.config import Config
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
 from equifl.signals import Floats, Ints
 from equifl.sim.loop.environment import Environment
+from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
 
@@ -36,6 +38,14 @@ class Run:
     def needs(self) -> frozenset[str]:
         """The signals that its selector uses."""
         return needs(self.selector)
+
+
+def new_store(config: Config, environment: Environment) -> SignalStore:
+    """The memory of a server that has heard of no client yet."""
+    length, server, sizes = config.sketch, config.server, environment.sizes
+    sketch = None if length is None else CountSketch(length=length, seed=environment.seed)
+    catch_up = 1 if server.catch_up is None else server.catch_up
+    return SignalStore(len(sizes), sizes=sizes, catch_up=catch_up, guard=server.guard, sketch=sketch)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from equifl.sim.models.trained_weights import trained
 from equifl.sim.models.validation import validate
 
 Shape: TypeAlias = tuple[int, ...]
+MakeModule: TypeAlias = Callable[..., nn.Module]
 
 
 def lenet(shape: Shape, classes: int) -> nn.Module:
@@ -64,26 +65,31 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "l
 
 
 def make_module(
-    name: str, shape: Shape, classes: int, options: Mapping[str, Any], examples: Tensor | None = None
+    name: str,
+    shape: Shape,
+    classes: int,
+    options: Mapping[str, Any],
+    examples: Tensor | None = None,
+    given: MakeModule | None = None,
 ) -> nn.Module:
     """A model that the engines can train: what `build_module` gives, its dropout seeded, tried out.
 
     It is tested on random numbers and, if given, on `examples` of the data; if these are integers, on them only.
     """
-    module = build_module(name, shape, classes, options)
+    module = build_module(name, shape, classes, options, given)
     module = with_seeded_dropout(module) if isinstance(module, nn.Module) else module
     validate(name, module, shape, classes, examples)
     return module
 
 
-def build_module(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> nn.Module:
-    """The model of this name, or your own by "package.module:Class", made with `options`."""
-    require("train.model", name, name in MODELS or ":" in name, f"{', '.join(MODELS)} or package.module:Class")
-    own = (
-        None
-        if name in MODELS
-        else named_object("train.model", name, _makes_module, "a torch.nn.Module class or a function")
-    )
+def build_module(
+    name: str, shape: Shape, classes: int, options: Mapping[str, Any], given: MakeModule | None = None
+) -> nn.Module:
+    """The model of this name, or your own by "package.module:Class", or what `given` makes; with `options`."""
+    own = given
+    if own is None and name not in MODELS:
+        require("train.model", name, ":" in name, f"{', '.join(MODELS)} or package.module:Class")
+        own = named_object("train.model", name, _makes_module, "a torch.nn.Module class or a function")
     try:
         return MODELS[name](shape, classes, **options) if own is None else own(**options)
     except Exception as error:  # a user's module may raise anything
@@ -94,14 +100,16 @@ def build_module(name: str, shape: Shape, classes: int, options: Mapping[str, An
         ) from None
 
 
-def count_parameters(name: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> int:
+def count_parameters(
+    name: str, shape: Shape, classes: int, options: Mapping[str, Any], given: MakeModule | None = None
+) -> int:
     """The number of a model's trained weights; it takes no memory if it can be made on PyTorch's device "meta"."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                module = build_module(name, shape, classes, options)
+                module = build_module(name, shape, classes, options, given)
         except ValueError:  # it computes with its weights as it is made, or cannot be made at all
-            module = build_module(name, shape, classes, options)
+            module = build_module(name, shape, classes, options, given)
     return sum(weight.numel() for weight in trained(module).values()) if isinstance(module, nn.Module) else 0
 
 

@@ -18,7 +18,8 @@ from equifl.sim.loop.federation import Federation
 from equifl.sim.models.validation import examples_of
 from equifl.sim.models.zoo import Shape, lenet, make_module
 from equifl.sim.players import made_with
-from equifl.sim.simulation import engine_for, load_data
+from equifl.sim.playing import engine_for
+from equifl.sim.simulation import load_data
 from equifl.sim.tasks import Task
 from tests.sim.engines.torch.test_engine import SHAPES, made_up
 from tests.sim.example_modules import Residual, Tokens

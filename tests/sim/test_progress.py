@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from equifl.cli import progress
-from equifl.cli.progress import Watch, downloads, notes
+from equifl import simulate
 from equifl.experiment.config import Config
+from equifl.sim import progress
+from equifl.sim.progress import Watch, downloads, notes
 
 CONFIG = Config(rounds=40, seeds=(0, 1), selectors={"uniform": {}, "rota": {}})
 
@@ -134,3 +135,51 @@ def test_what_modules_say_is_shown_meanwhile_unless_silence_is_wanted(
     log.info("too late")
     assert caplog.messages == ["too late"]  # and all is as it was
     assert file.getvalue() == ("" if silent else "[one] moment\n")
+
+
+NOTEBOOK = """
+from equifl import simulate
+results = simulate(rounds=10**6, clients=10, model="logistic", selectors=["uniform"], seeds=1, evaluate_every=1)
+print("results of", min(results.rounds_played, 1), "round or more:", results.finished)
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_one_text_that_changes_and_its_stop_button_returns_the_results() -> None:
+    manager_of = pytest.importorskip("jupyter_client.manager", reason="needs ipykernel")
+    pytest.importorskip("ipykernel")
+    manager = manager_of.KernelManager(kernel_name="python3", transport="ipc")
+    manager.start_kernel()
+    client = manager.client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        client.execute(NOTEBOOK)
+        places, texts, printed = set(), [], ""
+        while "results of" not in printed:
+            message = client.get_iopub_msg(timeout=60)
+            kind, content = message["msg_type"], message["content"]
+            assert kind != "error", content
+            if kind in ("display_data", "update_display_data"):
+                texts.append(content["data"]["text/plain"])
+                places.add(content["transient"]["display_id"])
+                if len(texts) == 3:
+                    manager.interrupt_kernel()
+            printed += content["text"] if kind == "stream" else ""
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert len(places) == 1  # no text under the other
+    title, round_line, figures = texts[2].splitlines()
+    assert title == "digits: 1 selector x 1 seed on cpu"
+    assert round_line.startswith("round ")
+    assert figures.startswith("Random ")
+    assert printed == "stopping after this round ...\nresults of 1 round or more: False\n"
+
+
+def test_by_default_it_is_shown_to_those_who_look_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny: dict[str, Any] = {"rounds": 1, "clients": 10, "model": "logistic", "selectors": ["uniform"], "seeds": 1}
+    for there, chosen, lines in ((False, None, 0), (True, None, 1), (True, False, 0), (False, True, 1)):
+        screen = Screen(monkeypatch, terminal_there=there)
+        simulate(**tiny, progress=chosen)
+        assert ("digits: 1 selector x 1 seed on cpu" in screen.file.getvalue()) == bool(lines)
