@@ -29,7 +29,7 @@ from equifl.sim.engines.choose import ENGINES
 from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import MakeModule
 
-CHECKPOINT_SECONDS = 20.0
+CHECKPOINT_SECONDS = 20.0  # between two checkpoints; as many for each second that one took, if that was over a second
 GIT_SECONDS = 5.0  # time limit for git to report the commit
 
 State: TypeAlias = Mapping[str, NDArray[Any]]
@@ -80,6 +80,10 @@ class LocalPlayer:
         self.made_with = made_with(self.device, self._federation.engine.name)
         self.note = self._federation.note
         self._keeps, self._saved = False, time.monotonic()
+        self._given, self._took = (
+            0.0,
+            0.0,
+        )  # when the last checkpoint was returned, and what making and writing it took
 
     def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
         if folder is not None and checkpoint is not None:
@@ -91,10 +95,13 @@ class LocalPlayer:
         self._keeps, self._saved = folder is not None, time.monotonic() if self.device == "cpu" else -np.inf
 
     def play(self, *, more: bool) -> tuple[Records, State | None]:
+        if self._given:  # and meanwhile it was written
+            self._took, self._saved, self._given = time.monotonic() - self._given, time.monotonic(), 0.0
         records = self._federation.play()
-        if not self._keeps or time.monotonic() - self._saved <= CHECKPOINT_SECONDS:
+        now, wait = time.monotonic(), CHECKPOINT_SECONDS * max(1.0, self._took)
+        if not self._keeps or now - self._saved <= wait:
             return records, None
-        self._saved = time.monotonic()
+        self._given = now
         return records, self._federation.state()
 
     def state(self) -> State:
