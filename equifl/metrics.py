@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl._numerics.checks import integer, integers, require, require_each, vector
+from equifl.signals import OPTIONAL
 
 Values: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
@@ -179,6 +180,7 @@ def round_bytes(
     fresh: bool = False,
     sketch: int | None = None,
     number_bytes: int = 4,
+    classes: int = 0,
 ) -> tuple[int, int]:
     """Bytes that one round moves down to the clients and up from them: (down, up).
 
@@ -186,6 +188,8 @@ def round_bytes(
     training alone:  down = k P;  up = m P + m [losses]; the updates are those that training sends anyway.
     fresh signals:   down = N P;  up = m P + N [losses] + N P [updates]; the cohort keeps the model it was asked with.
     Updates that are sent for the selection alone, as fresh ones are, may be sketches: then s instead of P there.
+    Where whole updates are not sent, N [lengths] + N C [bias_updates] are added to fresh signals. The server measures
+    durations itself; label counts are sent once, and not counted here.
     A selector that needs no signal causes no traffic of its own, fresh or not.
 
     Args:
@@ -193,10 +197,11 @@ def round_bytes(
         cohort: k, those who are to train.
         parameters: P.
         replied: m, those who train and send their update (default all of the cohort).
-        needs: the signals that the selector reads, of "losses" and "updates".
+        needs: the signals that the selector reads, by their names in `Signals`.
         fresh: whether every client is asked at the current model before each selection.
         sketch: s, the length of a sketch; None = whole updates.
         number_bytes: size of a number.
+        classes: C, the outputs of the model, for "bias_updates".
 
     >>> round_bytes(clients=100, cohort=10, parameters=1000)
     (40000, 40000)
@@ -210,11 +215,15 @@ def round_bytes(
     m = k if replied is None else integer("replied", replied, least=0)
     require("cohort", k, k <= n, f"at most {n}, the number of clients")
     require("replied", m, m <= k, f"at most {k}, the cohort")
-    require("needs", needs, set(needs) <= {"losses", "updates"}, '"losses" and "updates"')
-    if not (fresh and needs):
+    allowed = ("losses", "updates", *OPTIONAL)
+    require("needs", needs, set(needs) <= set(allowed), ", ".join(map(repr, allowed)))
+    if not (fresh and set(needs) - {"durations", "label_counts"}):
         return width * k * size, width * m * (size + ("losses" in needs))
     signal = size if sketch is None else integer("sketch", sketch, least=1)
-    signals = n * (("losses" in needs) + signal * ("updates" in needs))
+    each = ("losses" in needs) + signal * ("updates" in needs)
+    if "updates" not in needs or sketch is not None:
+        each += ("lengths" in needs) + classes * ("bias_updates" in needs)
+    signals = n * each
     return width * n * size, width * (m * size + signals)
 
 

@@ -23,6 +23,8 @@ ORDER += [
     "_numerics.bounds",
     "_numerics.centring",
     "_numerics.distances",
+    "_numerics.similarities",
+    "_numerics.ward",
     "objectives",
     "maximizers",
     "selectors",

@@ -206,6 +206,39 @@ class Availability:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How many seconds clients take, for selectors that look at it and for time to accuracy; by default no clock.
+
+    A round takes as long as the slowest client that replies. Time is simulated: it does not change what is trained.
+
+    `step_seconds`: the median over clients of the seconds that a local step takes; None = no clock, unless by `trace`.
+    `distribution`: of speeds among clients: "lognormal" (None = this), or "exponential".
+    `sigma`: of the lognormal distribution; None = 0, all clients alike.
+    `jitter`: sigma of a lognormal factor, drawn for each client in each round; None = 0.
+    `reply_seconds`: added to each reply, for sending the model and the update; None = 0.
+    `trace`: a CSV file of seconds instead, a line a round, a column a client; when it ends it starts again.
+    """
+
+    step_seconds: float | None = None
+    distribution: Literal["lognormal", "exponential"] | None = None
+    sigma: float | None = None
+    jitter: float | None = None
+    reply_seconds: float | None = None
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        step, both = self.step_seconds, self.step_seconds is None or self.trace is None
+        require("speed.step_seconds", step, step is None or 0 < step < math.inf, "above 0")
+        require("speed.trace", self.trace, both, "step_seconds or a trace, not both")
+        for name in ("sigma", "jitter", "reply_seconds"):
+            value = getattr(self, name)
+            require(f"speed.{name}", value, value is None or 0 <= value < math.inf, "0 or more")
+        for name in ("distribution", "sigma", "jitter", "reply_seconds"):
+            value = getattr(self, name)
+            require(f"speed.{name}", value, value is None or step is not None, "with speed.step_seconds only")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """One experiment: every selector with every seed.
 
@@ -243,6 +276,7 @@ class Config:
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)
     availability: Availability = field(default_factory=Availability)
+    speed: Speed = field(default_factory=Speed)
     selectors: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: dict(v) for k, v in _SIX.items()})
 
     def __post_init__(self) -> None:

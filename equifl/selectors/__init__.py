@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from equifl.selectors.balanced import Balanced
 from equifl.selectors.base import HasObjective, HasWeights, Selector, cohort_size, weights_of
+from equifl.selectors.clustered_sampling import ClusteredSampling
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.greedy_selection import maximise
 from equifl.selectors.power_of_choice import PowerOfChoice
@@ -24,11 +25,13 @@ SELECTORS: Mapping[str, type] = {
     "rota": Rota,
     "reshuffle": Reshuffle,
     "balanced": Balanced,
+    "clustered_sampling": ClusteredSampling,
 }
 
 __all__ = [
     "SELECTORS",
     "Balanced",
+    "ClusteredSampling",
     "DivFL",
     "HasObjective",
     "HasWeights",

@@ -12,6 +12,8 @@ from equifl._numerics.checks import integer
 from equifl.objectives import SetFunction
 from equifl.signals import Floats, Ints, Signals
 
+FROM_UPDATES = frozenset({"updates", "lengths", "bias_updates"})  # signals that a client's update gives
+
 Rng: TypeAlias = np.random.Generator | int | None  # a generator, or a seed for one
 
 

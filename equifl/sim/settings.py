@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from equifl._numerics.checks import require
-from equifl.experiment.config import Availability, Config, Data, Partition, Server, Train
+from equifl.experiment.config import Availability, Config, Data, Partition, Server, Speed, Train
 from equifl.experiment.from_toml import suggestion
 from equifl.experiment.selector_tables import selector_table
 from equifl.selectors import SELECTORS, Selector
@@ -31,6 +31,7 @@ SECTIONS: Mapping[str, type] = {
     "train": Train,
     "server": Server,
     "availability": Availability,
+    "speed": Speed,
     "data": Data,
     "partition": Partition,
 }
@@ -58,6 +59,7 @@ class Settings(TypedDict, total=False):
     train: Table
     server: Table
     availability: Table
+    speed: Table
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def _require_known(given: Mapping[str, Any], others: Sequence[str]) -> None:
 
 def _merged(table: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Settings put over a configuration: tables key by key, unless a key makes those beside it meaningless."""
-    for key in ("train", "server", "availability"):
+    for key in ("train", "server", "availability", "speed"):
         if isinstance(given.get(key), dict):
             replaced = {"steps", "epochs"} if {"steps", "epochs"} & given[key].keys() else set()
             given[key] = {k: v for k, v in table.get(key, {}).items() if k not in replaced} | given[key]

@@ -568,3 +568,11 @@ def test_research_takes_six_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "first.html").exists()
     assert load_results("runs/first").finished
     assert found["results"].final().groupby("selector")["accuracy"].mean().min() > 50  # it learns
+
+
+def test_with_a_clock_it_is_known_how_many_seconds_a_target_takes() -> None:
+    settings: dict[str, Any] = {"rounds": 4, "seeds": 2, "evaluate_every": 2, "selectors": {"uniform": {}}}
+    settings |= {"train": {"model": "logistic", "steps": 3}}
+    with_clock = simulate(**settings, speed={"step_seconds": 0.5, "reply_seconds": 1.0}).to_target(accuracy=0)
+    assert with_clock["seconds"].tolist() == [2 * (3 * 0.5 + 1.0)]  # at the first evaluation, after two rounds
+    assert "seconds" not in simulate(**settings).to_target(accuracy=0)

@@ -1,4 +1,4 @@
-"""What a seed determines for all selectors: partition, initial model, batches, availability and dropouts."""
+"""What a seed determines for all selectors: partition, initial model, batches, availability, dropouts, speeds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,29 @@ import torch
 from torch import Tensor, nn
 
 from equifl._numerics.checks import brief, known, require, shown
-from equifl.experiment.config import Availability, Config
+from equifl.experiment.config import Availability, Config, make_selector
+from equifl.selectors.base import needs
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import catalogue as data
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.own_arrays import is_file
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.local_training import LocalTraining
+from equifl.sim.loop.speed import Clock
 from equifl.sim.models.trained_weights import as_row
 
-STREAMS = ("partition", "init", "batches", "selection", "available", "dropout", "examples", "layers")
+STREAMS = (
+    "partition",
+    "init",
+    "batches",
+    "selection",
+    "available",
+    "dropout",
+    "examples",
+    "layers",
+    "speed",
+    "jitter",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +46,9 @@ class Environment:
     availability: Availability
     trace: Bools | None
     most_examples: int | None
+    clock: Clock | None = None
+    classes: int = 0
+    label_counts: Ints | None = None  # (N, classes) training examples, if a selector uses them and they have classes
 
     @classmethod
     def make(cls, config: Config, dataset: Dataset, seed: int) -> Environment:
@@ -46,7 +62,14 @@ class Environment:
             raise ValueError(f"data: {error}") from None
         sizes = np.array([len(ids) for ids in parts.train], np.float64)
         trace = None if config.availability.trace is None else read_trace(config.availability.trace, clients)
-        return cls(seed, parts, sizes, config.availability, trace, config.signal_examples)
+        clock = Clock.make(config.speed, config.train, sizes, np.random.default_rng([seed, STREAMS.index("speed")]))
+        labels, counts = dataset.y_train, None
+        used = any("label_counts" in needs(make_selector(*item)) for item in config.selectors.items())
+        if used and labels.dtype.kind in "iu" and labels.ndim == 1:
+            counts = np.array([np.bincount(labels[ids], minlength=dataset.classes) for ids in parts.train])
+        return cls(
+            seed, parts, sizes, config.availability, trace, config.signal_examples, clock, dataset.classes, counts
+        )
 
     def stream(self, name: str, *numbers: int) -> np.random.Generator:
         """The generator for one purpose, and one round or client; rounds count from -1."""
@@ -81,6 +104,10 @@ class Environment:
         if self.trace is not None:
             return self.trace[round % len(self.trace)]
         return self.stream("available", round).random(len(self.sizes)) < self.availability.online
+
+    def durations(self, round: int) -> Floats | None:
+        """(N,) the seconds that each client would take in a round; None without a clock."""
+        return None if self.clock is None else self.clock.durations(round, self.stream("jitter", round))
 
     def drops_out(self, round: int) -> Bools:
         """(N,) who would not reply in a round, if selected."""

@@ -22,6 +22,7 @@ from equifl.experiment.checkpoint import require_layout, rounds_in
 from equifl.experiment.config import Config
 from equifl.experiment.selector_tables import make_selector
 from equifl.metrics import fairness, participation
+from equifl.selectors.base import FROM_UPDATES
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
@@ -45,8 +46,9 @@ from equifl.sim.loop.runs import (
     stack,
 )
 from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
-from equifl.sim.loop.traffic import traffic
+from equifl.sim.loop.traffic import time_taken, traffic
 from equifl.sim.memory import AT_A_TIME, require_room, run_memory
+from equifl.sim.models.trained_weights import output_bias
 from equifl.sim.models.validation import examples_of
 from equifl.sim.models.zoo import MakeModule, build_module, count_parameters, make_module
 
@@ -94,7 +96,8 @@ class Federation:
             for seed, environment in environments.items()
         }
         self.models = torch.stack([initial[run.seed] for run in self.runs]).to(self.engine.device)
-        self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device)
+        bias = output_bias(self.model.module, dataset.classes)
+        self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device, bias)
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None:
@@ -155,7 +158,7 @@ class Federation:
         """Store the signals in the replies, and add losses and traffic to the records."""
         of_run, clients, local, reports = replies.run, replies.clients, replies.local, []
         if self.config.signal == "update":
-            updates = local.updates / local.scale[:, None] if self.memory.informed else local.updates
+            updates = local.updates / local.scale[:, None] if self.memory.uses_updates else local.updates
             reports = [self.memory.keep(of_run, clients, updates, replies.losses, local.total)]
         last_loss, total = self.memory.store(self.rounds_played, reports, local.last_loss, local.total)
         require_finite(self.rounds_played, total, self.runs, of_run, clients)
@@ -164,6 +167,7 @@ class Federation:
             record["local_loss"] = float(mine.mean()) if len(mine) else None
             asked, rule = len(record["cohort"]), self.aggregator.needs
             record |= traffic(run, self.config, self.rounds_played, self.model.parameters, rule, asked, len(mine))
+            record |= time_taken(run, self.rounds_played, clients[rows_of(i, of_run)])
 
     def _local_sgd(self, of_run: Ints, clients: Ints, weights: Tensor, round: int) -> LocalUpdates:
         """w_k - w_k^(i) of each client, and steps times learning rate, which makes it comparable to a gradient."""
@@ -220,11 +224,11 @@ class Federation:
     def _fresh_reports(self) -> Iterator[Reports]:
         """Fresh signals: every client's loss, and gradient where it is needed, at its run's current model."""
         for i, run in enumerate(self.runs):
-            for clients in self._all_clients(run) if run.needs else ():
+            for clients in self._all_clients(run) if run.needs & {"losses", *FROM_UPDATES} else ():
                 examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
                 weights = self.models[i].expand(len(clients), -1)
                 gradients = torch.zeros(0)
-                if "updates" in run.needs:
+                if run.needs & FROM_UPDATES:
                     losses, gradients = self.engine.gradients(weights, examples)
                 else:
                     losses = self.engine.losses(weights, examples)
@@ -233,14 +237,14 @@ class Federation:
     def _initial_reports(self) -> Iterator[Reports]:
         """Introduction: every client reports once before the first round. Runs of a seed get the same reports."""
         for seed in self.config.seeds:
-            runs = [i for i, run in enumerate(self.runs) if run.seed == seed and run.needs]
+            runs = [i for i, run in enumerate(self.runs) if run.seed == seed and run.needs & {"losses", *FROM_UPDATES}]
             for clients in self._all_clients(self.runs[runs[0]]) if runs else ():
                 environment = self.runs[runs[0]].environment
                 weights = self.models[runs[0]].expand(len(clients), -1)
                 examples = stack([environment.signal_examples(client) for client in clients.tolist()])
                 losses = self.engine.losses(weights, examples)
                 updates, total = torch.zeros(0), losses
-                if any("updates" in self.runs[i].needs for i in runs):
+                if any(self.runs[i].needs & FROM_UPDATES for i in runs):
                     found = self._local_sgd(np.full(len(clients), runs[0]), clients, weights, round=-1)
                     updates, total = found.updates / found.scale[:, None], found.total
                 for i in runs:

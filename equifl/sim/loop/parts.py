@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from equifl.experiment.config import Config, make_selector
 from equifl.selectors.base import needs
-from equifl.signals import Ints
+from equifl.signals import OPTIONAL, Ints
 
-_OF_INFORMED = (
-    "updates",
-    "distances",
-    "sketches",
-)  # checkpoint keys with rows only for runs whose selector uses updates
+# Keys of a checkpoint with rows only for runs whose selector uses a signal, and that signal.
+_OF_USERS = {"updates": "updates", "distances": "updates", "sketches": "updates"}
+_OF_USERS |= {f"signals.{name}": name for name in OPTIONAL}
 
 State = Mapping[str, NDArray[Any]]
 
@@ -40,9 +38,8 @@ def split(config: Config, workers: int) -> list[Config]:
 
 def part_of(state: State, config: Config, group: Config) -> dict[str, NDArray[Any]]:
     """The checkpoint of one group, from that of the whole configuration."""
-    places, informed = _places(config, group)
     return {
-        key: value if value.size == 0 or value.ndim == 0 else value[informed if key in _OF_INFORMED else places]
+        key: value if value.size == 0 or value.ndim == 0 else value[_places(config, group, key)]
         for key, value in state.items()
     }
 
@@ -51,15 +48,13 @@ def joined(states: Sequence[State], config: Config, groups: Sequence[Config]) ->
     """The checkpoint of the whole configuration, as a run without a cluster writes it."""
     whole: dict[str, NDArray[Any]] = {}
     for state, group in zip(states, groups, strict=True):
-        places, informed = _places(config, group)
         for key, value in state.items():
             if value.size == 0 or value.ndim == 0:
                 whole.setdefault(key, value)
                 continue
-            count, rows = _count(config)[key in _OF_INFORMED], informed if key in _OF_INFORMED else places
             if whole.get(key, value[:0]).size == 0:
-                whole[key] = np.zeros((count, *value.shape[1:]), value.dtype)
-            whole[key][rows] = value
+                whole[key] = np.zeros((len(_users(config, key)), *value.shape[1:]), value.dtype)
+            whole[key][_places(config, group, key)] = value
     return whole
 
 
@@ -68,23 +63,19 @@ def runs_of(config: Config) -> list[tuple[str, int]]:
     return [(name, seed) for name in config.selectors for seed in config.seeds]
 
 
-def _informed(config: Config) -> list[tuple[str, int]]:
-    uses = {name: "updates" in needs(make_selector(name, options)) for name, options in config.selectors.items()}
-    return [run for run in runs_of(config) if uses[run[0]]]
+def _users(config: Config, key: str) -> list[tuple[str, int]]:
+    """The runs that have a row in an array of a checkpoint."""
+    signal, every = _OF_USERS.get(key), runs_of(config)
+    if signal is None:
+        return every
+    uses = {name: signal in needs(make_selector(name, options)) for name, options in config.selectors.items()}
+    return [run for run in every if uses[run[0]]]
 
 
-def _places(config: Config, group: Config) -> tuple[Ints, Ints]:
-    """Where the runs of a group are among all, and where the informed ones are among the informed."""
-    mine, ours = runs_of(group), runs_of(config)
-    informed, all_informed = _informed(group), _informed(config)
-    return (
-        np.array([ours.index(run) for run in mine], np.int64),
-        np.array([all_informed.index(run) for run in informed], np.int64),
-    )
-
-
-def _count(config: Config) -> tuple[int, int]:
-    return len(runs_of(config)), len(_informed(config))
+def _places(config: Config, group: Config, key: str) -> Ints:
+    """Where the rows of a group are among those of all."""
+    ours = _users(config, key)
+    return np.array([ours.index(run) for run in _users(group, key)], np.int64)
 
 
 def _shares(items: Sequence[Any], count: int) -> list[Sequence[Any]]:

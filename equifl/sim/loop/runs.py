@@ -29,6 +29,11 @@ class Run:
     cohorts: list[Ints]
     memory: Any = None  # of the server rule
 
+    def __post_init__(self) -> None:
+        counts = self.environment.label_counts if "label_counts" in self.needs else None
+        if counts is not None:
+            self.store.observe(np.arange(len(counts)), label_counts=counts)
+
     @property
     def seed(self) -> int:
         """The seed of its environment."""

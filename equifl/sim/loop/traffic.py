@@ -1,4 +1,4 @@
-"""The bytes that a round of a run moves."""
+"""The bytes that a round of a run moves, and the seconds that it takes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 
 from equifl.experiment.config import Config
 from equifl.metrics import round_bytes
+from equifl.signals import Ints
 from equifl.sim.loop.runs import Run
 
 
@@ -26,10 +27,23 @@ def traffic(
     """
     fresh, n = config.signal == "gradient", len(run.environment.sizes)
     count = partial(round_bytes, clients=n, parameters=parameters, needs=run.needs, sketch=config.sketch)
+    count = partial(count, classes=run.environment.classes)
     down, up = count(cohort=asked, replied=replied, fresh=fresh)
     if config.introduce and round == 0 and not fresh and run.needs:
         introduction = count(cohort=0, replied=0, fresh=True)
         down, up = down + introduction[0], up + introduction[1]
     if "losses" in rule_needs and "losses" not in run.needs:
         up += 4 * replied
+    if "label_counts" in run.needs and round == 0:
+        up += 4 * n * run.environment.classes
     return {"bytes_down": down, "bytes_up": up}
+
+
+def time_taken(run: Run, round: int, replied: Ints) -> dict[str, float]:
+    """The record's `seconds`, if there is a clock: those of the slowest client that replied. Its store is told."""
+    seconds = run.environment.durations(round)
+    if seconds is None:
+        return {}
+    if "durations" in run.needs:
+        run.store.observe(replied, durations=seconds[replied])
+    return {"seconds": float(seconds[replied].max(initial=0.0))}

@@ -32,7 +32,7 @@ N, K = 6, 2
 class Scripted:
     """Selects what the round says."""
 
-    needs = ("losses", "updates")
+    needs: tuple[str, ...] = ("losses", "updates")
     seen: list[Signals]
 
     def __init__(self) -> None:
@@ -609,3 +609,76 @@ def test_newcomers_with_other_classes_do_not_take_over(tmp_path: Path) -> None:
     assert old["rota"] >= old["uniform"] - 2
     seats = [cohort for run in federation.runs if run.name == "rota" for cohort in run.cohorts[60:]]
     assert (np.concatenate(seats) < 20).mean() >= 0.4
+
+
+class Curious(Scripted):
+    """Asks for everything there is."""
+
+    needs = ("losses", "updates", "durations", "label_counts", "lengths", "bias_updates")
+
+
+CURIOUS = {"curious": {"class": "tests.sim.loop.test_federation:Curious"}, "uniform": {}}
+CLOCK = ["speed.step_seconds=2.0", "speed.sigma=1.0", "speed.jitter=0.1", "speed.reply_seconds=0.5"]
+
+
+@pytest.mark.parametrize("more", [[], ["sketch=4"], ["signal=gradient"]])
+def test_who_needs_more_gets_lengths_and_biases_of_the_updates_that_were_sent(more: list[str]) -> None:
+    """The output layer of a logistic model is all of it: the last three of an update are its bias."""
+    federation = make("introduce=false", *more, selectors=CURIOUS)
+    for _ in range(3):
+        federation.play()
+    signals, run = Curious.seen[-1], federation.runs[0]
+    known = np.arange(N) if more == ["signal=gradient"] else [0, 1, 2]  # of rounds 0 and 1
+    assert np.flatnonzero(signals.knows("lengths")).tolist() == list(known)
+    assert np.flatnonzero(signals.knows("bias_updates")).tolist() == list(known)
+    assert signals.label_counts is not None
+    assert signals.label_counts.sum(axis=1).tolist() == run.environment.sizes.tolist()
+    first = run.environment.partition.train[0]
+    assert signals.label_counts[0].tolist() == np.bincount(dataset().y_train[first], minlength=3).tolist()
+    assert federation.runs[1].store.signals(3).lengths is None  # whom nobody asked
+    if not more:
+        updates = federation.memory.updates[0].numpy()
+        mine = federation.runs[0].store.signals(3)
+        assert mine.lengths is not None
+        assert mine.bias_updates is not None
+        np.testing.assert_allclose(mine.lengths, np.linalg.norm(updates, axis=1), rtol=1e-5)
+        np.testing.assert_allclose(mine.bias_updates, updates[:, -3:], rtol=1e-6)
+
+
+def test_a_clock_says_how_long_clients_and_rounds_take() -> None:
+    federation = make("introduce=false", *CLOCK, "availability.dropout=0.3", selectors=CURIOUS)
+    expected = np.full(N, np.nan)
+    for round in range(4):
+        seconds = federation.runs[0].environment.durations(round)
+        assert seconds is not None
+        assert (seconds > 0.5).all()
+        records = federation.play()
+        for record, run in zip(records, federation.runs, strict=True):
+            cohort = np.array(record["cohort"])
+            replied = cohort[~run.environment.drops_out(round)[cohort]]
+            assert record["seconds"] == (seconds[replied].max() if len(replied) else 0.0)
+        cohort = np.array(records[0]["cohort"])
+        replied = cohort[~federation.runs[0].environment.drops_out(round)[cohort]]
+        expected[replied] = seconds[replied]
+        np.testing.assert_equal(federation.runs[0].store.signals(round + 1).durations, expected)
+    assert "seconds" not in make(selectors=CURIOUS).play()[0]
+
+
+@pytest.mark.parametrize("more", [[], ["sketch=4"]])
+def test_what_more_is_known_is_in_the_checkpoint(more: list[str]) -> None:
+    whole, first = (make("introduce=false", *CLOCK, *more, selectors=CURIOUS) for _ in range(2))
+    records = [whole.play() for _ in range(4)]
+    played = [first.play() for _ in range(2)]
+    again = make("introduce=false", *CLOCK, *more, selectors=CURIOUS)
+    again.load_state(first.state(), cohorts_of([record for rows in played for record in rows]))
+    for name in ("durations", "label_counts", "lengths", "bias_updates"):
+        expected = getattr(first.runs[0].store.signals(2), name)
+        np.testing.assert_equal(getattr(again.runs[0].store.signals(2), name), expected)
+        assert getattr(again.runs[1].store.signals(2), name) is None
+    assert [again.play() for _ in range(2)] == records[2:]
+
+
+def test_what_more_is_sent_is_counted() -> None:
+    """Once three label counts of each client; lengths and biases come with the updates of training."""
+    records = [make("introduce=false", selectors=CURIOUS).play()[i]["bytes_up"] for i in (0, 1)]
+    assert records[0] - records[1] == 4 * K + 4 * 3 * N  # losses, and label counts

@@ -22,7 +22,7 @@ def test_every_run_is_in_one_group(workers: int) -> None:
     assert sorted(run for group in groups for run in runs_of(group)) == sorted(runs_of(CONFIG))
 
 
-@pytest.mark.parametrize("more", [[], ["sketch=16"]])
+@pytest.mark.parametrize("more", [[], ["sketch=16"], ["selectors={uniform={},clustered_sampling={},rota={}}"]])
 @pytest.mark.parametrize("workers", [2, 7, 18])
 def test_a_checkpoint_in_parts_is_the_checkpoint(more: list[str], workers: int) -> None:
     config = Config.load(overrides=[*OVERRIDES, *more])
