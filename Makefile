@@ -2,6 +2,8 @@
 # make check  format, lint, types, quick tests: while you work, in under two minutes
 # make test   format, lint, types, all tests: what must pass
 # make docs   the documentation site, in build/docs/html: open index.html there; no server is needed
+# make dist   wheel and source distribution, in dist/
+# make dist-check   installs the wheel into fresh environments, of every Python from 3.11 on that is found (minutes)
 # make torture MINUTES=10 [SEED=...] [ONLY=replies,store]   hostile input, damaged files, killed processes
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +12,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 
 MINUTES ?= 10
 
-.PHONY: run check test torture docs style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
+.PHONY: run check test torture docs dist dist-check style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -28,6 +30,13 @@ torture: $(VENV)/installed
 
 docs: $(VENV)/installed
 	$(BIN)/python -m tools.site build/docs
+
+dist: $(VENV)/installed
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+dist-check: dist
+	$(BIN)/python -m tools.dist_check dist
 
 style: $(VENV)/installed
 	$(BIN)/ruff format --check .

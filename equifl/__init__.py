@@ -13,7 +13,7 @@ from equifl.store import SignalStore
 if TYPE_CHECKING:
     from equifl.sim.simulation import simulate as simulate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Balanced",

@@ -134,6 +134,7 @@ ELSEWHERE = {
     "test_own_selector_page.py": "docs/own-selector.md",
     "test_design_page.py": "docs/design.md",
     "test_tutorials.py": "docs/tutorials",
+    "test_release.py": "the distributions",
     "test_benchmarks.py": "benchmarks/",
     "tools/test_cohorts.py": "tools/",
     "tools/test_results_page.py": "tools/",
