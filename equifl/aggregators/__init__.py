@@ -1,21 +1,36 @@
 """Server rules: from the replies of a cohort to one step of the server, one rule a file."""
 
 from collections.abc import Mapping
-from inspect import signature
-from typing import Any
 
 from equifl.aggregators.base import Aggregator, Replies
 from equifl.aggregators.by_loss import ByLoss
+from equifl.aggregators.by_selector import BySelector
 from equifl.aggregators.by_size import BySize
 from equifl.aggregators.mean import Mean
+from equifl.aggregators.memory import Memory
+from equifl.aggregators.momentum import Momentum
+from equifl.aggregators.q_fedavg import QFedAvg
 
-AGGREGATORS: Mapping[str, type[Aggregator]] = {"mean": Mean, "size": BySize, "loss": ByLoss}
+# By the names they have in configurations.
+AGGREGATORS: Mapping[str, type[Aggregator]] = {
+    "mean": Mean,
+    "size": BySize,
+    "loss": ByLoss,
+    "q_fedavg": QFedAvg,
+    "momentum": Momentum,
+    "memory": Memory,
+    "selector": BySelector,
+}
 
-
-def make_aggregator(name: str, options: Mapping[str, Any]) -> Aggregator:
-    """The rule of this name, with those of the options that it takes."""
-    rule = AGGREGATORS[name]
-    return rule(**{key: value for key, value in options.items() if key in signature(rule).parameters})
-
-
-__all__ = ["AGGREGATORS", "Aggregator", "ByLoss", "BySize", "Mean", "Replies", "make_aggregator"]
+__all__ = [
+    "AGGREGATORS",
+    "Aggregator",
+    "ByLoss",
+    "BySelector",
+    "BySize",
+    "Mean",
+    "Memory",
+    "Momentum",
+    "QFedAvg",
+    "Replies",
+]

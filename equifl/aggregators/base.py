@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -21,28 +21,44 @@ class Replies:
         updates: (m, d) w_k - w_k^(i), the model they received less the one they trained.
         sizes: (m,) their training examples.
         losses: (m,) at the model they received; nan for rules that do not need them.
+        population: N, all clients there are; None = as many as the largest id says.
+        weights: (m,) how many clients each stands for, as the selector says; None if it has no weights, or the rule
+            does not need them.
+        lr: the learning rate of their local training; None = unknown.
     """
 
     clients: Ints
     updates: Array
     sizes: Array
     losses: Array
+    population: int | None = None
+    weights: Array | None = None
+    lr: float | None = None
+
+    @property
+    def n(self) -> int:
+        """N: how many clients there are."""
+        return int(self.clients.max()) + 1 if self.population is None else self.population
 
 
 @runtime_checkable
 class Aggregator(Protocol):
     """A server rule: w_(k+1) = w_k - lr * step. It has no state: its memory is passed in and returned.
 
-    Attributes:
-        needs: "losses", if it looks at them: nobody computes or sends them otherwise.
+    Any object with `needs` and `step` is one; `equifl.testing.AggregatorContract` tests it. Optional:
+    `memory_bytes(clients, parameters)`, the size of its memory, so that a run too large is refused before it starts.
     """
 
-    needs: ClassVar[tuple[str, ...]]
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it looks at of "losses" and "weights": nobody computes or sends the rest. A class variable will do."""
+        ...
 
     def step(self, replies: Replies, memory: Any) -> tuple[Array, Any]:
         """(d,) the step to subtract from the model, and the new memory; `memory` is None in the first round.
 
-        A memory is None, a tuple of arrays or a dict of arrays, numpy's or PyTorch's: checkpoints keep it.
+        A memory is None, a tuple of arrays or a dict of arrays, numpy's or PyTorch's: checkpoints keep it. The one
+        passed in is given away: it may be changed in place and returned. The replies may not be changed.
         """
         ...
 
@@ -61,8 +77,29 @@ def weighted_mean(updates: Array, weights: Array) -> Array:
     return shares.to(updates.dtype) @ updates
 
 
+def weighted_sum(updates: Array, weights: Array) -> Array:
+    """(d,) sum of weights_i * update_i, of the kind and type of the updates.
+
+    >>> weighted_sum(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([3.0, 1.0])).tolist()
+    [3.0, 1.0]
+    """
+    typed = weights.astype(updates.dtype) if isinstance(updates, np.ndarray) else weights.to(updates.dtype)
+    return typed @ updates
+
+
 def ones(updates: Array) -> Array:
     """(m,) equal weights, of the kind and on the device of the updates, in float64."""
+    return zeros(updates, len(updates)) + 1.0
+
+
+def zeros(updates: Array, *shape: int) -> Array:
+    """Zeros of this shape in float64, of the kind and on the device of the updates."""
     if isinstance(updates, np.ndarray):
-        return np.ones(len(updates))
-    return updates.new_ones(len(updates)).double()
+        return np.zeros(shape)
+    return updates[:1].double().new_zeros(shape)
+
+
+def rule_bytes(rule: object, clients: int, parameters: int) -> int:
+    """Bytes of memory that a rule takes for a run of so many clients and parameters; 0 if it does not say."""
+    stated = getattr(rule, "memory_bytes", None)
+    return int(stated(clients, parameters)) if callable(stated) else 0

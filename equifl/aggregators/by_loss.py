@@ -15,6 +15,9 @@ from equifl.aggregators.base import Array, Replies, weighted_mean
 class ByLoss:
     """step = sum of f_i^q u_i / sum of f_i^q, f_i the loss at the model that client i received; q = 0 is the mean.
 
+    The weights of q-FFL (Li et al. 2020) without its shortening of the step, which is `QFedAvg`. Use it where those
+    who fare badly shall count for more within a cohort. It needs a loss a reply.
+
     Args:
         q: how much more those who fare badly count, 0 or more.
 

@@ -10,7 +10,11 @@ from equifl.aggregators.base import Array, Replies, weighted_mean
 
 @dataclass(frozen=True)
 class BySize:
-    """step = sum of n_i u_i / sum of n_i.
+    """step = sum of n_i u_i / sum of n_i, n_i the training examples of client i.
+
+    FedAvg (McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", AISTATS 2017). Use it where every example shall count the same, and not every client. It needs
+    the clients' sizes, which they report once.
 
     >>> import numpy as np
     >>> replies = Replies(np.array([4, 7]), np.array([[1.0], [3.0]]), np.array([3.0, 1.0]), np.array([0.5, 2.0]))

@@ -12,6 +12,9 @@ from equifl.aggregators.base import Array, Replies, ones, weighted_mean
 class Mean:
     """step = 1/m * sum over the m replies of u_i.
 
+    Line 13 of Algorithm 1 of Castillo, Kaya, Ye, Hashemi, "Submodular Maximization Approaches for Equitable Client
+    Selection in Federated Learning". Use it where every client shall count the same. It needs nothing but the updates.
+
     >>> import numpy as np
     >>> replies = Replies(np.array([4, 7]), np.array([[1.0], [3.0]]), np.array([9.0, 1.0]), np.array([0.5, 2.0]))
     >>> Mean().step(replies, None)[0].tolist()

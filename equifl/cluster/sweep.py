@@ -11,6 +11,7 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayTaskError
 
+from equifl._numerics.checks import require
 from equifl.cluster.session import connect, resource
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
@@ -135,6 +136,8 @@ class Sweep:
         model: MakeModule | None = None,
         address: str | None,
     ) -> None:
+        kept = config.server.aggregate if isinstance(config.server.aggregate, dict) else {}
+        require("server.aggregate.keep", kept.get("keep"), kept.get("keep") != "file", "whole or float16 on a cluster")
         connect(address)
         gpus = resource("GPU")
         if device == "cuda" and not gpus:
@@ -177,6 +180,9 @@ class Sweep:
         """See `Player.state`."""
         self._ask("state")
         return self._joined(self._answers())
+
+    def saved(self) -> None:
+        """See `Player.saved`: workers keep nothing beside a checkpoint."""
 
     def close(self) -> None:
         """End the workers."""

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from equifl._numerics.checks import known, require
-from equifl.aggregators import AGGREGATORS
+from equifl._numerics.checks import require
 from equifl.experiment.from_toml import build, read, set_key
+from equifl.experiment.rule_tables import open_table, rule_table, separate_rule
 from equifl.experiment.selector_tables import make_selector as make_selector
 from equifl.selectors import SELECTORS as SELECTORS
 
@@ -164,24 +164,22 @@ class Train:
 class Server:
     """How the server makes a new model from the cohort's, and which one is evaluated.
 
-    `aggregate`: the plain mean, the mean weighted by size, or by the q-th power of the loss at the received model.
-    `q`: the power of the loss, for "loss".
+    `aggregate`: the server rule: mean, size, loss, q_fedavg, momentum, memory or selector, or one of your own as
+    "package.module:Name"; with parameters a table, such as { class = "memory", q = 1.0, keep = "float16" }.
     `lr`: learning rate of the server: what its step is multiplied by.
     `average_last`: evaluate the mean of this many last global models; 1 = the last one.
     `catch_up`: turns that a client that was absent may be behind the others; None = 1 (see `SignalStore`).
     `guard`: clip implausible outliers in losses and sizes before a selector sees them (`equifl.outliers`).
     """
 
-    aggregate: str = "mean"
-    q: float = 1.0
+    aggregate: str | dict[str, Any] = "mean"
     lr: float = 1.0
     average_last: int = 1
     catch_up: int | None = None
     guard: bool = False
 
     def __post_init__(self) -> None:
-        known("server.aggregate", [self.aggregate], AGGREGATORS)
-        require("server.q", self.q, 0 <= self.q < math.inf, "0 or more")
+        object.__setattr__(self, "aggregate", rule_table(self.aggregate))
         require("server.lr", self.lr, 0 < self.lr < math.inf, "above 0")
         require("server.average_last", self.average_last, self.average_last >= 1, "1 or more")
         require("server.catch_up", self.catch_up, self.catch_up is None or self.catch_up >= 0, "0 or more")
@@ -325,8 +323,11 @@ class Config:
         for override in overrides:
             if override.strip().startswith("data.partition"):  # and finds the options of a flat file in their table
                 separate_partition(table["data"])
+            if override.strip().startswith("server.aggregate."):
+                open_table(table.get("server"))
             set_key(table, override, _REPLACED)
         separate_partition(table["data"])
+        separate_rule(table.get("server"))
         partition = unset["partition"]
         if table["data"] is unset and isinstance(partition, dict) and partition.get("kind", "classes") == "classes":
             partition.setdefault("classes_per_client", 2)  # which no other partition takes
@@ -338,12 +339,17 @@ class Config:
         if isinstance(table.get("data"), dict):
             table = {**table, "data": dict(table["data"])}
             separate_partition(table["data"])
+        if isinstance(table.get("server"), dict):
+            table = {**table, "server": dict(table["server"])}
+            separate_rule(table["server"])
         return build(cls, table, "")
 
     def overridden(self, overrides: Iterable[str]) -> Config:
         """This configuration with `key=value` overrides, as in `load`."""
         table = self.as_dict()
         for override in overrides:
+            if override.strip().startswith("server.aggregate."):
+                open_table(table["server"])
             set_key(table, override, _REPLACED)
         return Config.from_table(table)
 

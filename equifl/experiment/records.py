@@ -14,6 +14,7 @@ import numpy as np
 
 from equifl._numerics.checks import integer, is_number, require
 from equifl.experiment.config import OLD_ENGINES, separate_partition
+from equifl.experiment.rule_tables import separate_rule
 
 Key: TypeAlias = tuple[int, str, int]  # round, selector and seed
 
@@ -124,6 +125,7 @@ def check_stored(stored: Any, newest: int) -> None:
     _check({"versions": {}} | stored["made_with"], {"versions": _TABLE})
     config = stored["config"]
     separate_partition(config.get("data"), stored=True)
+    separate_rule(config.get("server"), stored=True)
     _check(config, _CONFIG)
     _check({"engine": "", "evaluate_every": 1} | config, {"engine": _TEXT, "evaluate_every": _ONE_OR_MORE_OR_NONE})
     if "signal" in config and "introduce" not in config:  # earlier versions always did

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
+SERVER_MEMORY = "server_memory.npy"  # what a checkpoint is not to hold of the server rule's memory
 FORMAT = 2  # since when every row has a checksum
 _LOCK = ".lock"
 _OF_CONFIG = "config.crc"  # the array of a checkpoint that says to which folder it belongs
@@ -218,7 +219,8 @@ class RunFolder:
             _sync_folder(self.path)
         with naming(self._checkpoint, "removed"):
             self._checkpoint.unlink(missing_ok=True)
-        for name in (CONFIG, ROUNDS, CHECKPOINT):  # that a killed run was about to replace
+        (self.path / SERVER_MEMORY).unlink(missing_ok=True)
+        for name in (CONFIG, ROUNDS, CHECKPOINT, SERVER_MEMORY):  # that a killed run was about to replace
             (self.path / (name + TEMPORARY)).unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "unequal": {"partition": {"kind": "classes", "classes_per_client": 3, "sizes": "lognormal"}},
     "online_0.3": {"availability": {"online": 0.3}},
     "averaged": {"server": {"average_last": 10}},  # N / k
-    "averaged_by_loss": {"server": {"average_last": 10, "aggregate": "loss", "q": 1.0}},
+    "averaged_by_loss": {"server": {"average_last": 10, "aggregate": "loss"}},
     "long": {},  # five times the rounds
 }
 

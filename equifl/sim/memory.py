@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from equifl._numerics.threads import cores
+from equifl.aggregators.base import rule_bytes
 from equifl.experiment.config import Config, make_selector
+from equifl.experiment.rule_tables import make_rule
 from equifl.selectors.base import needs
 from equifl.signals import Floats
 
@@ -33,11 +35,13 @@ def require_room(parts: Sequence[Part]) -> None:
         return
     total, free = room
     most = max(parts, key=lambda part: part.bytes)
-    takes = f"this takes about {_shown(size)} of memory, {_shown(most.bytes)} of it for {most.what}"
+    takes = f"this takes about {in_words(size)} of memory, {in_words(most.bytes)} of it for {most.what}"
     if size > total:
-        raise ValueError(f"{most.keys}: {takes}; allowed: {_shown(total)}, which this machine has; lower one of them")
+        raise ValueError(
+            f"{most.keys}: {takes}; allowed: {in_words(total)}, which this machine has; lower one of them"
+        )
     if 2 * size > free:
-        log.warning("%s, which depends on %s; %s are free", takes, most.keys, _shown(free))
+        log.warning("%s, which depends on %s; %s are free", takes, most.keys, in_words(free))
 
 
 def run_memory(config: Config, sizes: Floats, parameters: int, examples: int, *, device: str = "cpu") -> list[Part]:
@@ -68,6 +72,11 @@ def run_memory(config: Config, sizes: Floats, parameters: int, examples: int, *,
         workspace = 24 if config.engine == "torch" else 4  # of each core
         models = 4 * parameters * (kept + 4 * together + workspace * cores() + 8)
         parts.append(Part("models", models, "train.model, server.average_last, per_round, seeds"))
+        remembered = runs * rule_bytes(make_rule(config.server.aggregate), n, parameters)
+        keys = "server.aggregate, clients, train.model, seeds"
+        if remembered:
+            copied = 3 * remembered // 2  # for a checkpoint once more, in memory alone not
+            parts.append(Part("the server rule's memory", copied, keys))
     if config.sketch is not None:
         each = 4 * informed * n + 24 * together
         parts.append(Part("sketches", config.sketch * each, "sketch, clients, seeds"))
@@ -103,10 +112,10 @@ def _epochs(config: Config) -> str:
     return "train.steps" if config.train.epochs is None else "train.epochs"
 
 
-def _shown(size: int) -> str:
+def in_words(size: int) -> str:
     """Bytes in words.
 
-    >>> _shown(3 * 2**29), _shown(10**30)
+    >>> in_words(3 * 2**29), in_words(10**30)
     ('1.5 GiB', '8.67e+11 EiB')
     """
     power = min(6, max(2, (size.bit_length() - 1) // 10))

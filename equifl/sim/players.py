@@ -62,6 +62,10 @@ class Player(Protocol):
         """A checkpoint after the last round returned."""
         ...
 
+    def saved(self) -> None:
+        """The last checkpoint that it gave is on the disk."""
+        ...
+
     def close(self) -> None:
         """Free its resources."""
         ...
@@ -88,9 +92,12 @@ class LocalPlayer:
     def begin(self, folder: RunFolder | None, checkpoint: State | None, records: Records) -> None:
         if folder is not None and checkpoint is not None:
             try:
+                self._federation.server.open(folder.path, resumed=True)
                 self._federation.load_state(checkpoint, cohorts_of(records))
             except ValueError as error:
                 raise folder.unusable(error) from None
+        else:
+            self._federation.server.open(None if folder is None else folder.path, resumed=False)
         # On a GPU no round comes out the same twice, so the first has a checkpoint at once.
         self._keeps, self._saved = folder is not None, time.monotonic() if self.device == "cpu" else -np.inf
 
@@ -103,6 +110,9 @@ class LocalPlayer:
             return records, None
         self._given = now
         return records, self._federation.state()
+
+    def saved(self) -> None:
+        self._federation.server.saved()
 
     def state(self) -> State:
         return self._federation.state()

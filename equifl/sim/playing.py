@@ -49,7 +49,7 @@ def play(
         played += 1
         more = _notify(callbacks, played, found) and more
         if folder is not None and due is not None and more and played < config.rounds:
-            _save_if_possible(folder, due)
+            _save_if_possible(folder, due, player)
     if folder is not None and played < config.rounds:
         folder.save_checkpoint(player.state())
     elif folder is not None:
@@ -79,12 +79,14 @@ def _notify(callbacks: Sequence[Callback], played: int, records: Records) -> boo
     return all(answer is not False for answer in answers)
 
 
-def _save_if_possible(folder: RunFolder, state: State) -> None:
+def _save_if_possible(folder: RunFolder, state: State, player: Player) -> None:
     """Replace the checkpoint; if that fails, warn: the records and the old checkpoint are still there."""
     try:
         folder.save_checkpoint(state)
     except OSError as error:
         log.warning("%s; the run goes on and tries again later", error)
+    else:
+        player.saved()
 
 
 def last_state(folder: RunFolder, config: Config) -> tuple[State | None, int, Records]:

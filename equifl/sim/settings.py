@@ -1,4 +1,7 @@
-"""The keywords of `simulate` as a configuration, and the objects among them: data, model and selectors."""
+"""The keywords of `simulate` as a configuration, and the objects among them: data, model, selectors and rule.
+
+Longer than 300 lines because every object that a keyword may be gets its name, or its refusal, here.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from equifl._numerics.checks import require
+from equifl.aggregators import Aggregator
 from equifl.experiment.config import Availability, Config, Data, Partition, Server, Speed, Train
 from equifl.experiment.from_toml import suggestion
 from equifl.experiment.selector_tables import selector_table
@@ -35,11 +39,16 @@ SECTIONS: Mapping[str, type] = {
     "data": Data,
     "partition": Partition,
 }
-_SHORT = {"train.model:": "model:", "data.partition": "partition", "data set:": "data:"}  # as `simulate` calls them
+_SHORT = {
+    "train.model:": "model:",
+    "data.partition": "partition",
+    "data set:": "data:",
+    "server.aggregate": "aggregate",
+}  # as `simulate` calls them
 
 
 class Settings(TypedDict, total=False):
-    """Keywords of `simulate` that are keys of the configuration file; `model` and `partition` are short forms."""
+    """Keywords of `simulate` that are keys of the configuration file, and short forms: model, partition, aggregate."""
 
     selectors: Mapping[str, Selector | Table] | Sequence[Selector | str]
     data: str | Table | Dataset | Sequence[Any]
@@ -56,6 +65,7 @@ class Settings(TypedDict, total=False):
     memory_limit: int | None
     evaluate_every: int
     engine: str
+    aggregate: str | Table | Aggregator
     train: Table
     server: Table
     availability: Table
@@ -114,6 +124,8 @@ def configured(config: Config | None, settings: Mapping[str, Any], others: Seque
         require("model", model, not isinstance(train, dict) or "model" not in train, "once; it is in train as well")
         if isinstance(train, dict):
             given["train"] = {"model_options": {}, **train, "model": model}
+    if "aggregate" in given:
+        given["server"] = {**given.get("server", {}), "aggregate": given.pop("aggregate")}
     if "selectors" in given:
         given["selectors"] = _selectors(given["selectors"])
     if not given:

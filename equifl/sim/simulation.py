@@ -62,6 +62,7 @@ def simulate(
       for testing. `partition="iid"` or a table stands for `data={"partition": ...}`.
     - `model`, for `train={"model": ...}`: a name, a class or function that makes a `torch.nn.Module`, called for every
       seed; or a module, from whose weights every seed starts.
+    - `aggregate`, for `server={"aggregate": ...}`: a server rule by name, as a table or an object, `Memory(q=1.0)`.
     - `seeds`: how many, or which.
 
     Args:

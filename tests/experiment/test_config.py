@@ -107,8 +107,8 @@ def test_the_shipped_digits_are_the_defaults_in_the_same_order() -> None:
 
 
 def test_whole_numbers_are_numbers_too(path: Path) -> None:
-    config = load(path, "train = { lr = 1 }\nserver = { q = 2 }")
-    assert (config.train.lr, config.server.q) == (1.0, 2.0)
+    config = load(path, "train = { lr = 1 }\nserver = { lr = 2 }")
+    assert (config.train.lr, config.server.lr) == (1.0, 2.0)
     assert json.dumps(config.as_dict()["train"]["lr"]) == "1.0"  # the same as for lr = 1.0, so a run goes on
 
 
@@ -137,6 +137,7 @@ def test_epochs_in_the_place_of_steps(path: Path) -> None:
         ("seeds=[7, 3]", "seeds", [7, 3]),
         ("signal=gradient", "signal", "gradient"),
         ("server.aggregate=size", "server.aggregate", "size"),
+        ("server.aggregate={class='memory', q=1}", "server.aggregate", {"class": "memory", "q": 1.0}),
         ("availability.online=0.5", "availability.online", 0.5),
         ("selectors.subtrunc.lam=0.9", "selectors.subtrunc", {"lam": 0.9, "b": 1.1, "sample": 10}),
         ("selectors.subtrunc={lam = 0.9}", "selectors.subtrunc", {"lam": 0.9}),
@@ -270,7 +271,8 @@ def test_an_unknown_key_is_refused_at_every_level_with_a_suggestion(path: Path, 
         ("train = { model_options = 3 }", "train.model_options: 3 is not allowed; allowed: a table"),
         (
             "server = { aggregate = 'sum' }",
-            f"server.aggregate: 'sum' is not known; allowed: {', '.join(AGGREGATORS)}",
+            f"server.aggregate: unknown server rule; known: {', '.join(AGGREGATORS)}; "
+            'or say class = "package.module:Name"',
         ),
         ("selectors = ['rota']", "selectors: ['rota'] is not allowed; allowed: a table"),
         ("selectors = { rota = 3 }", "selectors.rota: 3 is not allowed; allowed: a table"),
@@ -312,7 +314,10 @@ def test_the_wrong_type_is_refused_with_the_right_one(path: Path, text: str, mes
         ("train = { lr = nan }", "train.lr: nan is not allowed; allowed: above 0"),
         ("train = { momentum = 1.0 }", "train.momentum: 1.0 is not allowed; allowed: from 0 to below 1"),
         ("train = { weight_decay = -0.1 }", "train.weight_decay: -0.1 is not allowed; allowed: 0 or more"),
-        ("server = { q = -1 }", "server.q: -1.0 is not allowed; allowed: 0 or more"),
+        (
+            "server.aggregate = { class = 'loss', q = -1 }",
+            "server.aggregate.q: -1.0 is not allowed; allowed: 0 or more",
+        ),
         ("server = { lr = 0 }", "server.lr: 0.0 is not allowed; allowed: above 0"),
         ("server = { average_last = 0 }", "server.average_last: 0 is not allowed; allowed: 1 or more"),
         ("availability = { online = 0 }", "availability.online: 0.0 is not allowed; allowed: above 0, up to 1"),

@@ -67,6 +67,15 @@ def test_what_no_machine_has_is_refused_in_a_sentence(
     assert len(str(refused.value)) < 300
 
 
+def test_a_memory_of_the_server_that_no_machine_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "machine_memory", lambda: (2**32, 2**31))
+    many = ["clients=20000", SYNTHETIC, "train.model=mlp", "selectors={uniform={}}", "train.model_options.hidden=1000"]
+    with pytest.raises(
+        ValueError, match=r"server.aggregate, clients, train.model, seeds: .* for the server rule's memo"
+    ):
+        simulate(Config.load(overrides=[*many, "server.aggregate=memory"]))
+
+
 def test_every_machine_has_more_than_nothing() -> None:
     found = memory.machine_memory()
     assert found is None or 0 < found[1] <= found[0]

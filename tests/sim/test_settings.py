@@ -31,7 +31,7 @@ MINE: dict[str, Any] = {"model": "logistic", "per_round": 2, "rounds": 1, "seeds
 
 def test_every_key_of_a_file_is_a_keyword_and_the_docstring_has_it() -> None:
     keys = {field.name for field in dataclasses.fields(Config)}
-    assert set(Settings.__annotations__) == keys | {"model", "partition"}
+    assert set(Settings.__annotations__) == keys | {"model", "partition", "aggregate"}
     for key in Settings.__annotations__:
         assert f"`{key}" in (simulate.__doc__ or ""), key
     assert {type(getattr(Config(), key)) for key in ("train", "server", "availability", "speed", "data")} | {

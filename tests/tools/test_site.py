@@ -86,7 +86,7 @@ def test_pages_have_their_formula_figure_and_parameters(site: Path) -> None:
             assert f'href="{kind}/{name}.html"' in listed
             assert "<math" in page
             assert f".{cls.__name__}" in page
-            assert ("cohorts" in page) == (kind == "selectors")
+            assert ("Its cohorts on the digits" in page) == (kind == "selectors")
             if kind == "selectors":
                 assert f"_images/{name}.svg" in page
 

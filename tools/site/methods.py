@@ -74,7 +74,7 @@ def _row(name: str) -> str:
 def _signals(kind: str, cls: type) -> list[str]:
     if kind == "selectors":
         return sorted(needs(cls()))
-    return sorted(getattr(cls, "needs", ()))
+    return sorted(cls().needs)
 
 
 def _needs(kind: str, cls: type) -> str:

@@ -17,11 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equifl.aggregators import Replies, make_aggregator
+from equifl.aggregators import Replies
 from equifl.experiment.checkpoint import require_layout, rounds_in
 from equifl.experiment.config import Config
 from equifl.experiment.selector_tables import make_selector
-from equifl.metrics import fairness, participation
 from equifl.selectors.base import FROM_UPDATES
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
@@ -33,6 +32,7 @@ from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
+from equifl.sim.loop.evaluation import evaluated
 from equifl.sim.loop.learning_rate import learning_rate
 from equifl.sim.loop.runs import (
     AllReplies,
@@ -45,7 +45,7 @@ from equifl.sim.loop.runs import (
     rows_of,
     stack,
 )
-from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
+from equifl.sim.loop.server_step import ServerStep
 from equifl.sim.loop.traffic import time_taken, traffic
 from equifl.sim.memory import AT_A_TIME, require_room, run_memory
 from equifl.sim.models.trained_weights import output_bias
@@ -81,7 +81,6 @@ class Federation:
         options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
         given = {name: getattr(train, name) for name in options}
         self.local = LocalTraining(**given, prox=train.prox or 0.0, tf32=bool(train.tf32))
-        self.aggregator = make_aggregator(config.server.aggregate, vars(config.server))
         others = {seed: Environment.make(config, dataset, seed) for seed in config.seeds[1:]}
         environments = {first.seed: first} | others
         for remark in remarks(config, dataset, environments.values()):
@@ -98,6 +97,7 @@ class Federation:
         self.models = torch.stack([initial[run.seed] for run in self.runs]).to(self.engine.device)
         bias = output_bias(self.model.module, dataset.classes)
         self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device, bias)
+        self.server = ServerStep(config, self.runs, self.model.parameters, self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None:
@@ -138,6 +138,7 @@ class Federation:
             if k:
                 rng = run.environment.stream("selection", round)
                 cohort, why = select_and_explain(run.selector, signals, k, rng=rng, name=f"selectors.{run.name}")
+            self.server.selected(i, signals, cohort)
             run.store.observe(cohort, round=round)
             run.cohorts.append(cohort)
             cohorts.append(cohort)
@@ -165,7 +166,7 @@ class Federation:
         for i, (run, record) in enumerate(zip(self.runs, records, strict=True)):
             mine = last_loss[rows_of(i, of_run)]
             record["local_loss"] = float(mine.mean()) if len(mine) else None
-            asked, rule = len(record["cohort"]), self.aggregator.needs
+            asked, rule = len(record["cohort"]), self.server.rule.needs
             record |= traffic(run, self.config, self.rounds_played, self.model.parameters, rule, asked, len(mine))
             record |= time_taken(run, self.rounds_played, clients[rows_of(i, of_run)])
 
@@ -190,7 +191,7 @@ class Federation:
     def _reported_losses(self, of_run: Ints, clients: Ints, received: Tensor) -> Tensor:
         """(M,) each client's loss at the model it received, if the selector or aggregator needs it; else nan."""
         losses = torch.full((len(of_run),), torch.nan, device=self.engine.device)
-        everyone, stale = "losses" in self.aggregator.needs, self.config.signal == "update"
+        everyone, stale = "losses" in self.server.rule.needs, self.config.signal == "update"
         wanted = [everyone or (stale and "losses" in run.needs) for run in self.runs]
         rows = np.flatnonzero(np.array(wanted)[of_run]) if len(of_run) else of_run
         if len(rows):
@@ -202,15 +203,14 @@ class Federation:
 
     def _aggregate(self, replies: AllReplies) -> Tensor:
         """Line 13: w_{k+1} = w_k - lr * step; without replies the model is unchanged."""
-        models = self.models.clone()
+        models, round = self.models.clone(), self.rounds_played
         sizes = [self.runs[run].environment.sizes[client] for run, client in pairs(replies.run, replies.clients)]
         weights = to_device(np.array(sizes, np.float64), self.engine.device)
         for i in np.unique(replies.run).tolist():
             mine, run = rows_of(i, replies.run), self.runs[i]
-            losses = replies.losses[mine].double()
-            received = Replies(replies.clients[mine], replies.local.updates[mine], weights[mine], losses)
-            step, run.memory = self.aggregator.step(received, run.memory)
-            models[i] -= self.config.server.lr * step
+            losses, lr = replies.losses[mine].double(), learning_rate(self.config.train, round, self.config.rounds)
+            received = Replies(replies.clients[mine], replies.local.updates[mine], weights[mine], losses, lr=lr)
+            models[i] -= self.config.server.lr * self.server.step(i, received, run.cohorts[-1])
         return models
 
     def _all_clients(self, run: Run) -> Iterator[Ints]:
@@ -253,12 +253,7 @@ class Federation:
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         scores = self.engine.scores(self.recent.mean(dim=1))
         for i, (run, record) in enumerate(zip(self.runs, records, strict=True)):
-            tests = run.environment.partition.test
-            by_client = np.array([scores[i, test].mean(dtype=np.float64) for test in tests])
-            record["accuracy"] = 100.0 * float(scores[i, np.concatenate(tests)].mean(dtype=np.float64))
-            record |= fairness(by_client)
-            record["client_accuracy"] = [round(100.0 * float(value), 4) for value in by_client]
-            record["participation"] = participation(run.store.times_selected, run.cohorts)
+            record |= evaluated(run, scores[i])
         losses = to_host(*[self._global_loss(i, run) for i, run in enumerate(self.runs)])
         for record, loss in zip(records, losses, strict=True):
             record["global_loss"] = float(loss)
@@ -275,7 +270,7 @@ class Federation:
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything the next round depends on, as plain arrays."""
         models = {"models": self.models.cpu().numpy(), "recent": self.recent.cpu().numpy()}
-        models |= memories_to_state([run.memory for run in self.runs])
+        models |= self.server.state()
         return self.memory.state() | models | {"rounds_played": np.array(self.rounds_played)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
@@ -288,8 +283,8 @@ class Federation:
         played, (runs, d) = rounds_in(state, self.config.rounds), self.models.shape
         recent = runs, min(self.config.server.average_last, played + 1), d
         models = {"models": (np.float32, (runs, d)), "recent": (np.float32, recent), "rounds_played": (np.int64, ())}
-        require_layout(state, self.memory.layout() | models | memories_layout(state, runs))
-        memories = memories_of_state(state, self.engine.device)
+        require_layout(state, self.memory.layout() | models | self.server.layout(state))
+        memories = self.server.memories(state)
         chosen = [list(cohorts.get((run.name, run.seed), ())) for run in self.runs]
         if any(len(rounds) != played for rounds in chosen):
             raise ValueError(f"checkpoint: is of {played} rounds, and not every run has so many records")

@@ -96,7 +96,8 @@ AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 @pytest.mark.parametrize("kind", AGGREGATES)
 def test_rounds_are_algorithm_1(kind: str) -> None:
-    federation = make(f"server.aggregate={kind}", "server.q=2.0", "server.lr=0.5")
+    options = ["server.aggregate.q=2.0"] if kind == "loss" else []
+    federation = make(f"server.aggregate={kind}", *options, "server.lr=0.5")
     weights = federation.models[0].clone().double()
     slow, world = reference(), federation.runs[0].environment
     for round in range(4):

@@ -1,16 +1,10 @@
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from equifl.aggregators import AGGREGATORS, Replies
-from equifl.aggregators.base import ones, weighted_mean
-from equifl.experiment.run_folder import CHECKPOINT
 from equifl.sim.loop.server_memory import memories_layout, memories_of_state, memories_to_state
-from equifl.sim.simulation import simulate
-from tests.sim.test_simulation import CONFIG, Stop
 
 
 def same(one: Any, other: Any) -> bool:
@@ -54,28 +48,3 @@ def test_a_part_that_went_missing_is_noticed() -> None:
     del state["server.tensor.v"]
     with pytest.raises(ValueError, match="has 1 arrays of the server rule's memory, expected 2"):
         memories_of_state(state, torch.device("cpu"))
-
-
-class Momentum:
-    """A server rule with a memory: the mean update with momentum, and how many steps it took."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def step(self, replies: Replies, memory: Any) -> tuple[Any, Any]:
-        mean = weighted_mean(replies.updates, ones(replies.updates))
-        if memory is None:
-            memory = {"velocity": torch.zeros_like(mean), "steps": np.zeros((), np.int64)}
-        velocity = 0.9 * memory["velocity"] + mean
-        return velocity / (1 + int(memory["steps"])), {"velocity": velocity, "steps": memory["steps"] + np.int64(1)}
-
-
-def test_a_run_whose_server_rule_has_a_memory_goes_on_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(AGGREGATORS, "mean", Momentum)
-    simulate(CONFIG, out=tmp_path / "whole", device="cpu")
-    for after in (1, 2, 3):
-        simulate(CONFIG, out=tmp_path / "parts", device="cpu", callbacks=[Stop(after)])
-        assert (tmp_path / "parts" / CHECKPOINT).exists() == (after < 3)
-    whole, parts = ((tmp_path / name / "rounds.jsonl").read_bytes() for name in ("whole", "parts"))
-    assert whole == parts
