@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 
+from equifl.selectors.active_fl import ActiveFL
 from equifl.selectors.balanced import Balanced
 from equifl.selectors.base import HasObjective, HasWeights, Selector, cohort_size, weights_of
 from equifl.selectors.clustered_sampling import ClusteredSampling
 from equifl.selectors.divfl import DivFL
+from equifl.selectors.fedgs import FedGS
 from equifl.selectors.greedy_selection import maximise
+from equifl.selectors.label_balance import LabelBalance
+from equifl.selectors.optimal_sampling import OptimalSampling
 from equifl.selectors.power_of_choice import PowerOfChoice
 from equifl.selectors.reshuffle import Reshuffle
 from equifl.selectors.rota import Rota
@@ -26,15 +30,23 @@ SELECTORS: Mapping[str, type] = {
     "reshuffle": Reshuffle,
     "balanced": Balanced,
     "clustered_sampling": ClusteredSampling,
+    "fedgs": FedGS,
+    "active_fl": ActiveFL,
+    "label_balance": LabelBalance,
+    "optimal_sampling": OptimalSampling,
 }
 
 __all__ = [
     "SELECTORS",
+    "ActiveFL",
     "Balanced",
     "ClusteredSampling",
     "DivFL",
+    "FedGS",
     "HasObjective",
     "HasWeights",
+    "LabelBalance",
+    "OptimalSampling",
     "PowerOfChoice",
     "Reshuffle",
     "Rota",

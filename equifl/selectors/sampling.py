@@ -40,7 +40,7 @@ def pivotal(probabilities: Floats, rng: np.random.Generator) -> Ints:
     intervals is not drawn twice.
 
     >>> pivotal(np.array([0.5, 0.5, 1.0, 0.5, 0.5]), np.random.default_rng(0)).tolist()
-    [1, 2, 4]
+    [0, 2, 4]
     """
     chosen, holder, held = [], -1, 0.0
     draws = rng.random(len(probabilities))

@@ -1,0 +1,68 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from equifl import Signals
+from equifl.selectors import OptimalSampling
+from equifl.signals import Floats
+from equifl.testing import SelectorContract, random_signals
+
+
+class TestContract(SelectorContract):
+    random = True
+
+    def make(self) -> OptimalSampling:
+        return OptimalSampling()
+
+
+UPDATES = np.random.default_rng(0).normal(size=(7, 4)) * np.array([[9.0], [3.0], [1.0], [1.0], [0.5], [0.3], [0.1]])
+SIZES = np.array([1.0, 2.0, 5.0, 1.0, 3.0, 1.0, 8.0])
+SIGNALS = Signals(updates=UPDATES, sizes=SIZES)
+
+
+def by_water_filling(k: int) -> Floats:
+    """p_i = min(1, c u_i), with c found by bisection."""
+    u = SIZES * np.linalg.norm(UPDATES, axis=1)
+    low, high = 0.0, 1e9
+    for _ in range(200):
+        c = (low + high) / 2
+        low, high = (c, high) if np.minimum(1, c * u).sum() < k else (low, c)
+    return np.minimum(1, c * u)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_clients_are_drawn_with_the_probabilities_of_the_paper(k: int) -> None:
+    draws, counts = 5000, np.zeros(7)
+    for seed in range(draws):
+        counts[OptimalSampling().select(SIGNALS, k, rng=seed)] += 1
+    assert counts / draws == pytest.approx(by_water_filling(k), abs=5 * np.sqrt(0.25 / draws))
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_with_its_weights_the_mean_is_unbiased_and_varies_less_than_at_random(k: int) -> None:
+    """Its authors' claim: a variance between that of uniform sampling and that of full participation, which is 0."""
+    target = SIZES @ UPDATES / SIZES.sum()
+    ours = []
+    for seed in range(5000):
+        cohort = OptimalSampling().select(SIGNALS, k, rng=seed)
+        ours.append(OptimalSampling().weights(SIGNALS, cohort) @ UPDATES[cohort] / 7)
+    cohorts = [list(cohort) for cohort in combinations(range(7), k)]
+    uniform = [7 / k * SIZES[cohort] @ UPDATES[cohort] / SIZES.sum() for cohort in cohorts]
+    spread, spread_uniform = (np.square(np.array(found) - target).sum(axis=1).mean() for found in (ours, uniform))
+    assert np.abs(np.mean(ours, axis=0) - target).max() < 5 * np.sqrt(spread / 5000)
+    assert spread < 0.5 * spread_uniform
+
+
+def test_lengths_are_enough() -> None:
+    signals = random_signals(15)
+    given = Signals(lengths=signals.norms, sizes=signals.sizes)
+    same = Signals(updates=signals.updates, sizes=signals.sizes)
+    for seed in range(5):
+        expected = OptimalSampling().select(same, 4, rng=seed).tolist()
+        assert OptimalSampling().select(given, 4, rng=seed).tolist() == expected
+
+
+def test_says_so_if_nobody_sends_lengths() -> None:
+    with pytest.warns(UserWarning, match="no client has sent lengths yet, .* needs: it chose at random"):
+        OptimalSampling().select(Signals(losses=np.ones(5)), 2, rng=0)
