@@ -16,25 +16,28 @@ Values: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
 
 
-def fairness(values: ArrayLike) -> dict[str, float]:
+def fairness(values: ArrayLike, *, percent: bool = True) -> dict[str, float]:
     """Fairness of performance, from one accuracy in [0, 1] a client; in points of a percent, but for `jain`.
+
+    Where they are no accuracies (`percent=False`), any scores are taken, more is better, and all is in their unit.
 
     >>> {name: round(value, 2) for name, value in fairness([0.5, 0.75, 1.0]).items()}
     {'accuracy_mean': 75.0, 'dissimilarity': 33.33, 'std': 20.41, 'gap': 50.0, 'worst10': 50.0, 'best10': 100.0,
      'jain': 0.93}
     """
-    accuracy = _per_client("values", values)
-    require_each("values", accuracy, (accuracy >= 0) & (accuracy <= 1), "accuracies from 0 to 1")
-    points = 100 * accuracy
-    return {
-        "accuracy_mean": float(points.mean()),
-        "dissimilarity": dissimilarity(points),
-        "std": std(points),
-        "gap": gap(points),
-        "worst10": worst(points),
-        "best10": best(points),
-        "jain": jain(accuracy),
+    given = _per_client("values", values)
+    if percent:
+        require_each("values", given, (given >= 0) & (given <= 1), "accuracies from 0 to 1")
+    scores = 100 * given if percent else given
+    found = {
+        "accuracy_mean" if percent else "score_mean": float(scores.mean()),
+        "dissimilarity": dissimilarity(scores),
+        "std": std(scores),
+        "gap": gap(scores),
+        "worst10": worst(scores),
+        "best10": best(scores),
     }
+    return found | ({"jain": jain(given)} if percent else {})
 
 
 def participation(counts: ArrayLike, cohorts: Sequence[ArrayLike]) -> dict[str, float]:

@@ -77,4 +77,5 @@ def check_data(file: Path) -> None:
         click.echo("not usable as it is")
         sys.exit(1)
     natural = " --set data.partition=natural" if found.natural else ""
+    natural += " --set task=regression" if found.regression else ""
     click.echo(f"usable: --set data.name=arrays --set data.path={shlex.quote(str(file))}{natural}")

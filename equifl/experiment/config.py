@@ -21,6 +21,7 @@ from equifl._numerics.checks import require
 from equifl.experiment.from_toml import build, read, set_key
 from equifl.experiment.rule_tables import open_table, rule_table, separate_rule
 from equifl.experiment.selector_tables import make_selector as make_selector
+from equifl.experiment.task_table import TaskTable
 from equifl.selectors import SELECTORS as SELECTORS
 
 _SIX: Mapping[str, Mapping[str, Any]] = {
@@ -271,6 +272,7 @@ class Config:
     evaluate_every: int = 5
     engine: str = "auto"
     data: Data = field(default_factory=lambda: Data(partition=Partition(classes_per_client=2)))
+    task: TaskTable = field(default_factory=TaskTable)
     train: Train = field(default_factory=Train)
     server: Server = field(default_factory=Server)
     availability: Availability = field(default_factory=Availability)

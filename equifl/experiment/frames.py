@@ -12,6 +12,7 @@ import numpy as np
 from equifl._numerics.checks import require
 from equifl.experiment.measures import Row, chosen_measures
 from equifl.experiment.table import final_rows
+from equifl.experiment.task_table import ACCURACY, Score, is_evaluated
 from equifl.extras import needed_by
 from equifl.statistics import interval
 
@@ -31,14 +32,14 @@ def by_run(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -> 
     return by_round((row for found in final_rows(rows).values() for row in found.values()), parameters)
 
 
-def by_client(rows: Iterable[Row]) -> pd.DataFrame:
-    """A row a client and run: accuracy at the last evaluation, times selected, longest and present wait in rounds."""
+def by_client(rows: Iterable[Row], score: Score = ACCURACY) -> pd.DataFrame:
+    """A row a client and run: score at the last evaluation, times selected, longest and present wait in rounds."""
     found = []
     for (selector, seed), records in runs_of(rows).items():
-        accuracy: Sequence[float | None] = next(
-            (row["client_accuracy"] for row in reversed(records) if "client_accuracy" in row), []
+        scores: Sequence[float | None] = next(
+            (row[score.of_clients] for row in reversed(records) if score.of_clients in row), []
         )
-        chosen: dict[int, list[int]] = {client: [] for client in range(len(accuracy))}
+        chosen: dict[int, list[int]] = {client: [] for client in range(len(scores))}
         for row in records:
             for client in row.get("cohort", ()):
                 chosen.setdefault(client, []).append(row["round"])
@@ -46,8 +47,8 @@ def by_client(rows: Iterable[Row]) -> pd.DataFrame:
         for client in sorted(chosen):
             turns = [-1, *chosen[client], played]
             waits = [later - earlier - 1 for earlier, later in pairwise(turns)]
-            known = accuracy[client] if client < len(accuracy) else None
-            about = {"selector": selector, "seed": seed, "client": client, "accuracy": known}
+            known = scores[client] if client < len(scores) else None
+            about = {"selector": selector, "seed": seed, "client": client, score.key: known}
             found.append(about | {"times_selected": len(turns) - 2, "longest_wait": max(waits), "waits": waits[-1]})
     return _frame(found)
 
@@ -63,15 +64,15 @@ def by_cohort(rows: Iterable[Row]) -> pd.DataFrame:
     )
 
 
-def until_target(rows: Iterable[Row], targets: Mapping[str, float]) -> pd.DataFrame:
+def until_target(rows: Iterable[Row], targets: Mapping[str, float], score: Score = ACCURACY) -> pd.DataFrame:
     """A row a selector: the share of seeds that reach a target, and what that takes those: rounds, bytes, seconds.
 
     A run has reached it at its first evaluation that is as good as the target, or better.
     """
-    allowed = "one measure, as in to_target(accuracy=90)"
+    allowed = f"one measure, as in to_target({score.key}={90 if score.percent else 0.5})"
     require("to_target", dict(targets), len(targets) == 1, allowed)
     ((name, target),) = targets.items()
-    (measure,) = chosen_measures([name])
+    (measure,) = chosen_measures([name], score)
     require(name, target, isinstance(target, int | float) and math.isfinite(target), "a number")
     sign = 1 if measure.more_is_better else -1
     reached: dict[str, list[dict[str, float]]] = {}
@@ -80,7 +81,7 @@ def until_target(rows: Iterable[Row], targets: Mapping[str, float]) -> pd.DataFr
         seeds[selector] = seeds.get(selector, 0) + 1
         found = reached.setdefault(selector, [])
         for place, row in enumerate(records):
-            value = measure.read(row) if "accuracy" in row else None
+            value = measure.read(row) if is_evaluated(row) else None
             if value is not None and sign * value >= sign * target:
                 until = records[: place + 1]
                 total = sum(r.get("bytes_down", 0) + r.get("bytes_up", 0) for r in until)

@@ -69,13 +69,16 @@ def set_key(table: dict[str, Any], override: str, replaced: Mapping[str, tuple[s
 
 def build(cls: type, table: Mapping[str, Any], path: str) -> Any:
     """An instance of a dataclass from a table, each value of the annotated type."""
-    hints = typing.get_type_hints(cls)
+    every = typing.get_type_hints(cls)
+    hints = {f.name: every[f.name] for f in dataclasses.fields(cls)}
     require_known(table, hints, path)
     values = {}
     for name, value in table.items():
         where = f"{path}.{name}" if path else name
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
+            if isinstance(value, str) and hasattr(hint, "short"):  # this key alone stands for the table
+                value = {hint.short: value}
             require(where, value, isinstance(value, dict), "a table")
             values[name] = build(typing.cast(type, hint), value, where)
         else:

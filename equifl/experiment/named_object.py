@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from equifl._numerics.checks import brief, require, shown
@@ -41,6 +42,19 @@ def named_object(where: str, name: str, ok: Callable[[Any], bool], allowed: str)
         )
     require(where, name, ok(found), allowed)
     return found
+
+
+def importable_name(found: Any) -> str:
+    """The name "package.module:Name" of a class or function at the top level of a module; "" if it has none.
+
+    >>> importable_name(named_object), importable_name(lambda: 0)
+    ('equifl.experiment.named_object:named_object', '')
+    """
+    if not isinstance(found, FunctionType | type):
+        return ""
+    module = sys.modules.get(found.__module__)
+    there = getattr(module, found.__name__, None) is found
+    return f"{found.__module__}:{found.__name__}" if there else ""
 
 
 def _is_standard(module: Any) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from equifl._numerics.checks import integer, is_number, require
 from equifl.experiment.config import OLD_ENGINES, separate_partition
 from equifl.experiment.rule_tables import separate_rule
+from equifl.experiment.task_table import score_of
 
 Key: TypeAlias = tuple[int, str, int]  # round, selector and seed
 
@@ -127,6 +128,7 @@ def check_stored(stored: Any, newest: int) -> None:
     separate_partition(config.get("data"), stored=True)
     separate_rule(config.get("server"), stored=True)
     _check(config, _CONFIG)
+    _check({"task": {}} | config, {"task": _TEXTS})
     _check({"engine": "", "evaluate_every": 1} | config, {"engine": _TEXT, "evaluate_every": _ONE_OR_MORE_OR_NONE})
     if "signal" in config and "introduce" not in config:  # earlier versions always did
         stored["config"] = config = _inserted(config, after="signal", introduce=True)
@@ -173,20 +175,23 @@ def _check(table: Any, wanted: Mapping[str, _Check]) -> None:
 
 
 def _check_fields(record: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    clients, every, evaluated = config["clients"], config.get("evaluate_every"), "accuracy" in record
+    score = score_of(config)
+    clients, every, evaluated = config["clients"], config.get("evaluate_every"), score.key in record
     _check(record, _ALWAYS)
     _check(record, {name: check for name, check in _SOMETIMES.items() if name in record})
     if every is not None and config["rounds"] is not None:
         due = (record["round"] + 1) % every == 0 or record["round"] + 1 == config["rounds"]
         if due != evaluated:
-            raise ValueError("it has no `accuracy`" if due else "it has an `accuracy`, and no evaluation was due")
+            found = f"it has {'an' if score.percent else 'a'} `{score.key}`, and no evaluation was due"
+            raise ValueError(f"it has no `{score.key}`" if due else found)
     if evaluated:
-        _check(record, _EVALUATED)
+        _check(record, {**(_IN_PERCENT if score.percent else _SCORED), **_EVALUATED})
     if clients is not None:
         if max(record["cohort"], default=0) >= clients:
             raise ValueError(f"`cohort` has client {max(record['cohort'])} of {clients}")
-        if evaluated and len(record["client_accuracy"]) != clients:
-            raise ValueError(f"`client_accuracy` has {len(record['client_accuracy'])} numbers for {clients} clients")
+        if evaluated and len(record[score.of_clients]) != clients:
+            count = len(record[score.of_clients])
+            raise ValueError(f"`{score.of_clients}` has {count} numbers for {clients} clients")
 
 
 def _natural(value: Any) -> bool:
@@ -201,9 +206,12 @@ def _percent(value: Any) -> bool:
     return _finite(value) and -1e-6 <= value <= 100 + 1e-6
 
 
-def _known_percents(values: Any) -> bool:
-    known = [value for value in values if value is not None] if isinstance(values, list) else []
-    return len(known) > 0 and all(map(_percent, known))
+def _known_and(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def check(values: Any) -> bool:
+        known = [value for value in values if value is not None] if isinstance(values, list) else []
+        return len(known) > 0 and all(map(right, known))
+
+    return check
 
 
 def _different(values: Any) -> bool:
@@ -217,6 +225,11 @@ def _numbers(values: Any) -> bool:
 _NATURAL: _Check = (_natural, "an integer of 0 or more")
 _TEXT: _Check = (lambda value: isinstance(value, str), "text")
 _TABLE: _Check = (lambda value: isinstance(value, dict), "a table")
+_TEXTS: _Check = (
+    lambda value: isinstance(value, dict) and all(text is None or isinstance(text, str) for text in value.values()),
+    "a table of text",
+)
+_NUMBER: _Check = (_finite, "a number")
 _POINTS: _Check = (_percent, "a number from 0 to 100")
 _ONE_OR_MORE_OR_NONE: _Check = (
     lambda value: value is None or (_natural(value) and value > 0),
@@ -234,11 +247,19 @@ _SOMETIMES: Mapping[str, _Check] = {
     "objective": (lambda value: value is None or _numbers(value), "a table of numbers"),
     "saturated_at": (lambda value: value is None or _natural(value), "an integer of 0 or more"),
 }
-_EVALUATED: Mapping[str, _Check] = {
+_IN_PERCENT: Mapping[str, _Check] = {
     "accuracy": _POINTS,
     "dissimilarity": _POINTS,
     "worst10": _POINTS,
-    "client_accuracy": (_known_percents, "a list of numbers from 0 to 100"),
+    "client_accuracy": (_known_and(_percent), "a list of numbers from 0 to 100"),
+}
+_SCORED: Mapping[str, _Check] = {
+    "score": _NUMBER,
+    "dissimilarity": (lambda value: _finite(value) and value >= 0, "a number of 0 or more"),
+    "worst10": _NUMBER,
+    "client_score": (_known_and(_finite), "a list of numbers"),
+}
+_EVALUATED: Mapping[str, _Check] = {
     "participation": (lambda value: _numbers(value) and "gini" in value, "a table of numbers with `gini`"),
 }
 _CONFIG: Mapping[str, _Check] = {

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from equifl._numerics.checks import require
 from equifl.experiment import frames
+from equifl.experiment.names import listed
 from equifl.experiment.run_folder import RunFolder
 from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
 from equifl.experiment.table import Table, make_table
+from equifl.experiment.task_table import Score, is_evaluated, score_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,6 +81,11 @@ class Results:
         found = {name: parameters_of(name) for name in self.config["selectors"]}
         return {name: parameters for name, parameters in found.items() if parameters}
 
+    @property
+    def score(self) -> Score:
+        """What evaluation reports: accuracy in percent, or another task's score, as the configuration says."""
+        return score_of(self.config)
+
     def table(
         self,
         *,
@@ -107,6 +114,7 @@ class Results:
             correction=correction,
             last=last,
             parameters=self.parameters,
+            score=self.score,
         )
         return replace(made, notes=(*made.notes, f"{self.left_out}.")) if self.left_out else made
 
@@ -129,7 +137,7 @@ class Results:
 
         `longest_wait` and `waits` are rounds: the most in a row without selection, and those since the last one.
         """
-        return frames.by_client(self.whole_rounds)
+        return frames.by_client(self.whole_rounds, self.score)
 
     def cohorts(self) -> pd.DataFrame:
         """A row a selected client, round and run."""
@@ -141,7 +149,7 @@ class Results:
         `reached` is the share of seeds that reach it; rounds and bytes (and seconds, where records have them) are the
         mean over those seeds, each with the half-width of its 95 % interval.
         """
-        return frames.until_target(self.whole_rounds, measure)
+        return frames.until_target(self.whole_rounds, measure, self.score)
 
     def plot(self, kind: str, path: Path | str | None = None) -> Any:
         """A figure of the report as a figure of plotly.
@@ -162,7 +170,7 @@ class Results:
         return f"{self.config['data']['name']}, {self.rounds_played} of {self.config['rounds']} rounds"
 
     def _evaluated(self) -> bool:
-        return any("accuracy" in record for record in self.whole_rounds)
+        return any(map(is_evaluated, self.whole_rounds))
 
     def __repr__(self) -> str:
         return f"Results({self._about()})" + (f"\n{self.table()}" if self._evaluated() else "")
@@ -205,7 +213,7 @@ def _read(folder: Path) -> Results:
     records, damage = found.readable()
     left_out = "" if damage is None else f"{damage.found}; this record and all later ones are left out"
     results = Results(found.config, found.made_with, records, found.path, left_out=left_out)
-    if damage is not None and not any("accuracy" in record for record in results.whole_rounds):
+    if damage is not None and not any(map(is_evaluated, results.whole_rounds)):
         raise damage
     if left_out:
         log.warning(left_out)
@@ -230,6 +238,11 @@ def _joined(parts: Mapping[str, Results], rename: Callable[[str, str], str]) -> 
         selectors |= {rename(name, key): options for key, options in one.config["selectors"].items()}
         records += [record | {"selector": rename(name, record["selector"])} for record in one.whole_rounds]
     found = list(parts.values())
+    scores = dict.fromkeys(one.score for one in found)
+    if len(scores) > 1:
+        raise ValueError(
+            f"folders: their scores differ ({listed([one.title for one in scores])}); join those of one task"
+        )
     config = dict(found[0].config) | {"selectors": selectors}
     config["seeds"] = sorted({seed for one in found for seed in one.config["seeds"]})
     for key in ("rounds", "clients"):

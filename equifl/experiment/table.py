@@ -13,6 +13,7 @@ from equifl.experiment import table_formats
 from equifl.experiment.measures import MEASURES, Measure, Row, chosen_measures
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.sweep import baseline_of, parameters_of
+from equifl.experiment.task_table import ACCURACY, Score, is_evaluated
 from equifl.statistics import holm, interval, p_value, paired
 
 
@@ -120,7 +121,7 @@ def _evaluated(rows: Iterable[Row]) -> dict[str, dict[int, list[Row]]]:
     """The evaluated records of each selector and seed, in their order."""
     found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
-        if "accuracy" in row:
+        if is_evaluated(row):
             found.setdefault(row["selector"], {}).setdefault(row["seed"], []).append(row)
     return found
 
@@ -133,23 +134,25 @@ def make_table(
     correction: Literal["holm"] | None = "holm",
     last: int = 1,
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    score: Score = ACCURACY,
 ) -> Table:
     """Mean and interval over seeds for every selector; differences are paired by seed.
 
     Args:
         rows: records.
         baseline: the selector that others are compared with; nobody is if it has no records.
-        measures: names of the columns (`MEASURES`, `MORE_MEASURES`); None = the usual five.
+        measures: names of the columns (`usual_measures`, `more_measures`); None = the usual five.
         correction: "holm" corrects the p of all comparisons in the table for their number; None does not.
         last: every figure is the mean of so many last evaluations of a run.
         parameters: of a sweep, by selector.
+        score: what the records' scores are.
     """
     rows = list(rows)
     found = {name: {s: of[-last:] for s, of in runs.items()} for name, runs in _evaluated(rows).items()}
     if not found:
         raise ValueError("records: no evaluated round yet")
     require("correction", correction, correction in ("holm", None), '"holm" or None')
-    columns = chosen_measures(measures)
+    columns = chosen_measures(measures, score)
     bases = {name: None if baseline is None else baseline_of(name, baseline, found) for name in found}
     base = baseline if any(bases.values()) else None
     cells: dict[str, dict[str, Cell]] = {name: {} for name in found}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from equifl.experiment.table import Cell, Table
 
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {"\\": r"\textbackslash{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+_LATEX |= {"²": "$^2$", "\\": r"\textbackslash{}", "<": r"\textless{}", ">": r"\textgreater{}"}
 
 
 def plain_text(table: Table) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from equifl.experiment.names import display_name
+from equifl.experiment.task_table import Score
 from equifl.report.numbers import Numbers, Ranked, Series
 from equifl.report.styles import STYLES, band, counts, figure, line, style, trace
 
@@ -17,24 +18,33 @@ MOST_POINTS = 3_000  # of all scatter plots together: a browser draws each of th
 
 Rows = list[list[Any]]
 
-# Of a selector's series: title, caption and axis.
-_OVER_ROUNDS = {
-    "accuracy": (
-        "Accuracy over rounds",
-        "How many of all test examples the shared model gets right; higher is better.",
-        "accuracy, %",
-    ),
-    "dissimilarity": (
-        "Dissimilarity over rounds",
-        "Mean difference between two clients' accuracies, in points; lower is fairer.",
-        "dissimilarity, points",
-    ),
-    "worst10": (
-        "Worst 10 % over rounds",
-        "Mean accuracy of the tenth of the clients that is served worst in that round; higher is fairer.",
-        "accuracy, %",
-    ),
-}
+
+def _over_rounds_of(score: Score) -> dict[str, tuple[str, str, str]]:
+    """Of a selector's series: title, caption and axis."""
+    said, means = f"{score.word} of the shared model on all test examples", score.word
+    axis = f"dissimilarity of {score.word}"
+    if score.percent:
+        said, means = "How many of all test examples the shared model gets right", "accuracies, in points"
+        axis = "dissimilarity, points"
+    return {
+        "score": (
+            f"{_capital(score.word)} over rounds",
+            f"{said}; higher is better.",
+            score.axis,
+        ),
+        "dissimilarity": (
+            "Dissimilarity over rounds",
+            f"Mean difference between two clients' {means}; lower is fairer.",
+            axis,
+        ),
+        "worst10": (
+            "Worst 10 % over rounds",
+            f"Mean {score.word} of the tenth of the clients that is served worst in that round; higher is fairer.",
+            score.axis,
+        ),
+    }
+
+
 _TERMS = {
     "G": "G: how well the cohort represents everyone",
     "H": "H: bonus for high losses",
@@ -56,7 +66,7 @@ class Drawing:
 
 def draw(numbers: Numbers) -> list[Drawing]:
     """All figures, in the order of the page; no terms where no selector has an objective."""
-    drawings = [_over_rounds(name, *words, numbers) for name, words in _OVER_ROUNDS.items()]
+    drawings = [_over_rounds(name, *words, numbers) for name, words in _over_rounds_of(numbers.score).items()]
     drawings += [_plane(numbers), _clients(numbers), _map(numbers), _counts(numbers), _scatter(numbers)]
     return [*drawings, *_terms(numbers), _bytes(numbers)]
 
@@ -66,16 +76,18 @@ def _over_rounds(name: str, title: str, caption: str, axis: str, numbers: Number
     if numbers.seeds > 1:
         caption = f"{caption[:-1]}; lines are means over {numbers.seeds} seeds, bands their 95 % intervals."
     data: Rows = [["selector", "round", "mean", "half_width_95"]]
+    limits = (0.0, np.inf) if name == "dissimilarity" and not numbers.score.percent else _limits(numbers.score)
     bands, lines = [], []
     for position, (selector, found) in enumerate(numbers.selectors.items()):
         series: Series = getattr(found, name)
         if numbers.seeds > 1:
-            bands.append(band(position, selector, series.rounds, series.mean, series.half_width, most=100))
-        lines.append(line(position, selector, series.rounds, series.mean, "%{y:.1f}"))
+            bands.append(band(position, selector, series.rounds, series.mean, series.half_width, limits))
+        lines.append(line(position, selector, series.rounds, series.mean, _hover(numbers.score)))
         triples = zip(series.rounds, series.mean, series.half_width, strict=True)
         data += [[selector, *triple] for triple in triples]
     drawn = figure([*bands, *lines], "round", axis, unified=True)
-    return Drawing(name, title, caption + _legend_note(numbers), {"": drawn}, data)
+    named = numbers.score.key if name == "score" else name
+    return Drawing(named, title, caption + _legend_note(numbers), {"": drawn}, data)
 
 
 def _plane(numbers: Numbers) -> Drawing:
@@ -83,11 +95,13 @@ def _plane(numbers: Numbers) -> Drawing:
         "Each small mark is one seed at its last evaluation, each large one a selector's mean; "
         "the best place is top left."
     )
-    data: Rows = [["selector", "seed", "accuracy", "dissimilarity"]]
+    score = numbers.score
+    data: Rows = [["selector", "seed", score.key, "dissimilarity"]]
     traces = []
-    hover = "accuracy %{y:.1f} %<br>dissimilarity %{x:.1f}"
+    percent, digits = " %" if score.percent else "", score.digits
+    hover = f"{score.word} %{{y:.{digits}f}}{percent}<br>dissimilarity %{{x:.{digits}f}}"
     for position, (name, selector) in enumerate(numbers.selectors.items()):
-        x, y = [p.dissimilarity for p in selector.plane], [p.accuracy for p in selector.plane]
+        x, y = [p.dissimilarity for p in selector.plane], [p.score for p in selector.plane]
         seeds = [p.seed for p in selector.plane]
         look = {"color": style(position).colour, "symbol": style(position).symbol}
         small = trace(position, name, x=x, y=y, mode="markers", marker={**look, "size": 8, "opacity": 0.5})
@@ -97,35 +111,37 @@ def _plane(numbers: Numbers) -> Drawing:
         data += [[name, *point] for point in zip(seeds, y, x, strict=True)]
     return Drawing(
         "plane",
-        "Fairness and accuracy together",
+        f"Fairness and {score.word} together",
         caption + _legend_note(numbers),
-        {"": figure(traces, "dissimilarity, points (less is fairer)", "accuracy, %")},
+        {"": figure(traces, f"dissimilarity{', points' if percent else ''} (less is fairer)", score.axis)},
         data,
     )
 
 
 def _clients(numbers: Numbers) -> Drawing:
     found = {name: selector.clients for name, selector in numbers.selectors.items()}
-    drawn = _by_rank(found, "%{y:.1f}", "rank, worst served first", "accuracy, %", most=100)
+    score = numbers.score
+    drawn = _by_rank(found, _hover(score), "rank, worst served first", score.axis, limits=_limits(score))
     tenth = max(ranked.tenth for ranked in found.values())
     drawn.add_vrect(x0=0.5, x1=tenth + 0.5, fillcolor="#8C8C8C", opacity=0.18, line_width=0)
-    caption = "Every client's accuracy at the last evaluation, from the worst served to the best. "
+    caption = f"Every client's {score.word} at the last evaluation, from the worst served to the best. "
     caption += _whose(numbers) + "The shaded part is the worst 10 %"
     if numbers.same_clients and numbers.seeds > 1:
         caption += " of these means; the table takes the worst 10 % of each seed"
-    data: Rows = [["selector", "rank", "client", "accuracy", "half_width_95", "worst_10_percent"]]
+    data: Rows = [["selector", "rank", "client", score.key, "half_width_95", "worst_10_percent"]]
     for name, ranked in found.items():
         data += [[name, *row, int(row[0] <= ranked.tenth)] for row in _ranks(ranked)]
-    return Drawing("clients", "Accuracy of every client", f"{caption}.{_legend_note(numbers)}", {"": drawn}, data)
+    title = f"{_capital(score.word)} of every client"
+    return Drawing("clients", title, f"{caption}.{_legend_note(numbers)}", {"": drawn}, data)
 
 
-def _by_rank(found: dict[str, Ranked], value: str, x: str, y: str, *, most: float) -> go.Figure:
+def _by_rank(found: dict[str, Ranked], value: str, x: str, y: str, *, limits: tuple[float, float]) -> go.Figure:
     """A line a selector through its clients in their order, with bands where there are several seeds."""
     bands, lines = [], []
     for position, (name, ranked) in enumerate(found.items()):
         ranks = list(range(1, len(ranked.mean) + 1))
         if not np.isnan(ranked.half_width).all():
-            bands.append(band(position, name, ranks, ranked.mean, ranked.half_width, most))
+            bands.append(band(position, name, ranks, ranked.mean, ranked.half_width, limits))
         hover = value if ranked.ids is None else f"{value} (client %{{customdata}})"
         lines.append(line(position, name, ranks, ranked.mean, hover, customdata=ranked.ids))
     drawn = figure([*bands, *lines], x, y, unified=True)
@@ -137,6 +153,20 @@ def _ranks(ranked: Ranked) -> Rows:
     ids = ranked.ids if ranked.ids is not None else [""] * len(ranked.mean)
     columns = zip(ids, ranked.mean, ranked.half_width, strict=True)
     return [[rank, *row] for rank, row in enumerate(columns, start=1)]
+
+
+def _limits(score: Score) -> tuple[float, float]:
+    """Between which a score can be."""
+    return (0.0, 100.0) if score.percent else (-np.inf, np.inf)
+
+
+def _hover(score: Score) -> str:
+    return f"%{{y:.{score.digits}f}}"
+
+
+def _capital(word: str) -> str:
+    """Accuracy, where a title begins with it; a name of one's own stays as it is."""
+    return "Accuracy" if word == "accuracy" else word
 
 
 def _whose(numbers: Numbers) -> str:
@@ -176,7 +206,7 @@ def _map(numbers: Numbers) -> Drawing:
 def _counts(numbers: Numbers) -> Drawing:
     found = {name: selector.participation.counts for name, selector in numbers.selectors.items()}
     value = "%{y:.1f} times" if numbers.seeds > 1 else "%{y:d} times"
-    drawn = _by_rank(found, value, "rank, most often selected first", "times selected", most=numbers.played)
+    drawn = _by_rank(found, value, "rank, most often selected first", "times selected", limits=(0, numbers.played))
     drawn.update_traces(line_shape="hvh").update_yaxes(rangemode="tozero")
     caption = "How often each client took part, from the most often selected to the least; a flat line is an equal "
     caption += f"share. {_whose(numbers)}".rstrip()
@@ -189,27 +219,32 @@ def _counts(numbers: Numbers) -> Drawing:
 def _scatter(numbers: Numbers) -> Drawing:
     shown = {name: selector.scatter for name, selector in numbers.selectors.items()}
     total, most = len(next(iter(shown.values()))), MOST_POINTS // len(shown)
+    score = numbers.score
     caption = "Each mark is one client of one seed: how often it was selected up to the last evaluation, and its "
-    caption += "accuracy then; where marks rise to the right, those who are selected more are served better."
+    caption += f"{score.word} then; where marks rise to the right, those who are selected more are served better."
     if total > most:  # of all selectors the same
         chosen = np.sort(np.random.default_rng(0).choice(total, most, replace=False)).tolist()
         shown = {name: [points[i] for i in chosen if i < len(points)] for name, points in shown.items()}
         caption += f" Shown are {most:,} of {total:,} marks, drawn at random, the same clients for every selector."
-    data: Rows = [["selector", "seed", "client", "times_selected", "accuracy"]]
+    data: Rows = [["selector", "seed", "client", "times_selected", score.key]]
     panels = {}
     last = max(point.times for points in shown.values() for point in points)
+    everyone = [point.score for points in shown.values() for point in points]
+    low, high = (0.0, 100.0) if score.percent else (min(everyone), max(everyone))
+    percent, margin = " %" if score.percent else "", 0.04 * (high - low) or 1.0
     for position, (name, points) in enumerate(shown.items()):
         look = {"color": style(position).colour, "symbol": style(position).symbol, "size": 7, "opacity": 0.5}
         dots = trace(position, name, x=counts([p.times for p in points]), mode="markers", marker=look)
-        dots.update(y=np.array([p.accuracy for p in points], np.float32), showlegend=False)
+        dots.update(y=np.array([p.score for p in points], np.float32), showlegend=False)
         dots.update(customdata=counts([[p.client, p.seed] for p in points]))
-        hover = "client %{customdata[0]}, seed %{customdata[1]}<br>%{x} times, %{y:.1f} %<extra></extra>"
-        panel = figure([dots.update(hovertemplate=hover)], "times selected", "accuracy, %", height=290)
+        value = f"{_hover(score)}{percent}<extra></extra>"
+        hover = f"client %{{customdata[0]}}, seed %{{customdata[1]}}<br>%{{x}} times, {value}"
+        panel = figure([dots.update(hovertemplate=hover)], "times selected", score.axis, height=290)
         panels[display_name(name)] = panel
-        panel.update_yaxes(range=[-4, 104])
+        panel.update_yaxes(range=[low - margin, high + margin])
         panel.update_xaxes(range=[-0.05 * last - 0.1, 1.05 * last + 0.1], dtick=1 if last <= 10 else None)
-        data += [[name, p.seed, p.client, p.times, p.accuracy] for p in points]
-    return Drawing("scatter", "Accuracy against times selected", caption, panels, data)
+        data += [[name, p.seed, p.client, p.times, p.score] for p in points]
+    return Drawing("scatter", f"{_capital(score.word)} against times selected", caption, panels, data)
 
 
 def _terms(numbers: Numbers) -> list[Drawing]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equifl.experiment.measures import Row
+from equifl.experiment.task_table import Score, is_evaluated, score_of
 from equifl.statistics import interval
 
 BySeed = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
@@ -54,12 +55,12 @@ class Participation:
 
 @dataclass(frozen=True)
 class ClientPoint:
-    """One client of one seed in the last evaluated round: how often it was selected by then, and its accuracy."""
+    """One client of one seed in the last evaluated round: how often it was selected by then, and its score."""
 
     seed: int
     client: int
     times: int
-    accuracy: float
+    score: float
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Point:
     """The last evaluated round of one seed."""
 
     seed: int
-    accuracy: float
+    score: float
     dissimilarity: float
 
 
@@ -75,11 +76,11 @@ class Point:
 class Selector:
     """The numbers drawn for one selector."""
 
-    accuracy: Series
+    score: Series
     dissimilarity: Series
     worst10: Series
     plane: list[Point]
-    clients: Ranked  # accuracy in the last evaluated round, lowest first
+    clients: Ranked  # score in the last evaluated round, lowest first
     scatter: list[ClientPoint]
     participation: Participation
     terms: dict[str, Series]  # G, H, g: the value of the cohort in each; empty without an objective
@@ -96,6 +97,7 @@ class Numbers:
     evaluated: int
     seeds: int
     clients: int
+    score: Score  # what is evaluated
     same_clients: bool  # whether a client is the same in every seed; if not, only ranks can be compared
     selectors: dict[str, Selector]
 
@@ -108,15 +110,15 @@ class Numbers:
 def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     """From a run's configuration and the records of its whole rounds."""
     rows = list(rows)
-    evaluated = max((row["round"] + 1 for row in rows if "accuracy" in row), default=0)
+    evaluated = max((row["round"] + 1 for row in rows if is_evaluated(row)), default=0)
     if not evaluated:
         raise ValueError("records: no evaluated round yet")
     records: dict[str, dict[int, list[Row]]] = {name: {} for name in config["selectors"]}
     for row in rows:
         records[row["selector"]].setdefault(row["seed"], []).append(row)
-    records = {name: by_seed for name, by_seed in records.items() if any(map(_is_evaluated, by_seed.values()))}
+    records = {name: by_seed for name, by_seed in records.items() if any(map(_are_evaluated, by_seed.values()))}
     played = max(row["round"] for row in rows) + 1
-    clients = config["clients"] or _clients_seen(rows)
+    clients, score = config["clients"] or _clients_seen(rows), score_of(config)
     natural = config["data"].get("partition", {}).get("kind") == "natural"
     same = len(config["seeds"]) == 1 or "flower" in config or natural
     return Numbers(
@@ -125,13 +127,14 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         evaluated=evaluated,
         seeds=len(config["seeds"]),
         clients=clients,
+        score=score,
         same_clients=same,
-        selectors={name: _selector(by_seed, clients, same) for name, by_seed in records.items()},
+        selectors={name: _selector(by_seed, clients, same, score) for name, by_seed in records.items()},
     )
 
 
-def _is_evaluated(rows: Sequence[Row]) -> bool:
-    return any("accuracy" in row for row in rows)
+def _are_evaluated(rows: Sequence[Row]) -> bool:
+    return any(map(is_evaluated, rows))
 
 
 def _clients_seen(rows: Iterable[Row]) -> int:
@@ -139,17 +142,21 @@ def _clients_seen(rows: Iterable[Row]) -> int:
     return max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
 
 
-def _selector(by_seed: BySeed, clients: int, same: bool) -> Selector:
-    by_seed = {seed: rows for seed, rows in by_seed.items() if _is_evaluated(rows)}
-    finals = {seed: [row for row in rows if "accuracy" in row][-1] for seed, rows in by_seed.items()}
+def _selector(by_seed: BySeed, clients: int, same: bool, score: Score) -> Selector:
+    by_seed = {seed: rows for seed, rows in by_seed.items() if _are_evaluated(rows)}
+    finals = {seed: [row for row in rows if is_evaluated(row)][-1] for seed, rows in by_seed.items()}
     terms = dict.fromkeys(term for rows in by_seed.values() for row in rows for term in row.get("objective") or {})
     return Selector(
-        accuracy=_series(by_seed, lambda row: row.get("accuracy")),
+        score=_series(by_seed, lambda row: row.get(score.key)),
         dissimilarity=_series(by_seed, lambda row: row.get("dissimilarity")),
         worst10=_series(by_seed, lambda row: row.get("worst10")),
-        plane=[Point(seed, row["accuracy"], row["dissimilarity"]) for seed, row in finals.items()],
-        clients=_ranked([row["client_accuracy"] for row in finals.values()], same),
-        scatter=[point for seed, row in finals.items() for point in _points(seed, row, by_seed[seed])],
+        plane=[Point(seed, row[score.key], row["dissimilarity"]) for seed, row in finals.items()],
+        clients=_ranked([row[score.of_clients] for row in finals.values()], same),
+        scatter=[
+            point
+            for seed, row in finals.items()
+            for point in _points(seed, row[score.of_clients], row["round"], by_seed[seed])
+        ],
         participation=_participation(by_seed, clients, same),
         terms={term: _series(by_seed, _term(term)) for term in terms},
         down=_total(by_seed, "bytes_down"),
@@ -200,12 +207,11 @@ def _ranked(by_seed: Sequence[Sequence[float | None]], same: bool, *, descending
     return Ranked(ids, [mean for _, (mean, _) in known], [half for _, (_, half) in known])
 
 
-def _points(seed: int, final: Row, rows: Sequence[Row]) -> list[ClientPoint]:
+def _points(seed: int, scores: Sequence[float | None], last: int, rows: Sequence[Row]) -> list[ClientPoint]:
     """Of every client that evaluated in the last evaluated round."""
-    accuracy = final["client_accuracy"]
-    times = Counter(client for row in rows if row["round"] <= final["round"] for client in row["cohort"])
-    known = [client for client, value in enumerate(accuracy) if value is not None and not np.isnan(value)]
-    return [ClientPoint(seed, client, times[client], accuracy[client]) for client in known]
+    times = Counter(client for row in rows if row["round"] <= last for client in row["cohort"])
+    known = [(client, value) for client, value in enumerate(scores) if value is not None and not np.isnan(value)]
+    return [ClientPoint(seed, client, times[client], value) for client, value in known]
 
 
 def _participation(by_seed: BySeed, clients: int, same: bool) -> Participation:

@@ -21,10 +21,11 @@ with needed_by("equifl.report"):
 
 from equifl._numerics.checks import require
 from equifl.experiment.atomic_write import replacing
-from equifl.experiment.measures import MEASURES, Measure
+from equifl.experiment.measures import Measure
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.results import Results
 from equifl.experiment.table import Table
+from equifl.experiment.task_table import Score
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import Numbers, make_numbers
 from equifl.report.styles import STYLES, style
@@ -60,7 +61,7 @@ def make_page(results: Results) -> str:
         title=_title(config["data"]["name"], numbers),
         simulated="flower" not in config,
         numbers=numbers,
-        lead=_lead(table),
+        lead=_lead(table, numbers.score),
         table=table,
         measures=table.measures,
         distinct=STYLES,
@@ -99,12 +100,14 @@ def _title(name: str, numbers: Numbers) -> str:
     return f"{name}: {text}"
 
 
-def _lead(table: Table) -> str:
+def _lead(table: Table, score: Score) -> str:
     """What the table says first, in words; of a single selector there is no best."""
     if len(table.cells) == 1:
         return ""
-    accuracy, dissimilarity = MEASURES[:2]
-    most, fairest = _best(table, accuracy), _best(table, dissimilarity)
+    best, dissimilarity = table.measures[:2]
+    most, fairest = _best(table, best), _best(table, dissimilarity)
+    if not score.percent:
+        return f"Best {score.title}: {most}. Fairest: {fairest} between two clients on average."
     return f"Most accurate: {most} %. Fairest: {fairest} points between two clients on average."
 
 

@@ -79,11 +79,11 @@ def band(
     x: Sequence[int],
     mean: Sequence[float],
     half_width: Sequence[float],
-    most: float,
+    limits: tuple[float, float],
 ) -> go.Scatter:
-    """The 95 % interval around a line, cut at 0 and at the most that is possible: of two seeds it may be hundreds."""
+    """The 95 % interval around a line, cut at the least and the most that is possible: of two seeds it may be huge."""
     half = np.nan_to_num(half_width)  # 0 where only one seed knows the value
-    low, high = (np.clip(np.array(mean) + sign * half, 0, most) for sign in (-1, 1))
+    low, high = (np.clip(np.array(mean) + sign * half, *limits) for sign in (-1, 1))
     red, green, blue = (int(style(position).colour[i : i + 2], 16) for i in (1, 3, 5))
     return trace(
         position,

@@ -20,6 +20,7 @@ from equifl.experiment.config import Config
 from equifl.experiment.names import display_name
 from equifl.experiment.results import Records
 from equifl.experiment.table import final_rows
+from equifl.experiment.task_table import ACCURACY, is_evaluated, score_of
 
 errors = Console(stderr=True)
 
@@ -41,7 +42,7 @@ class Watch(Callback):
         self._silent, self._rounds, self._title = silent, 0, ""
         self._latest: dict[tuple[str, int], dict[str, Any]] = {}
         self._first: tuple[float, int] | None = None  # when was which round shown first
-        self._printed = -math.inf
+        self._printed, self._score = -math.inf, ACCURACY
         columns = (_NAME, BarColumn(), TextColumn("{task.completed}/{task.total} rounds"))
         self._bar = Progress(*columns, TimeRemainingColumn(), console=errors, disable=silent or not _bars())
         self._task: TaskID | None = None
@@ -56,7 +57,7 @@ class Watch(Callback):
 
     def on_start(self, config: Config, player: Any) -> None:
         self.playing, self._rounds = True, config.rounds
-        self._latest, self._first = {}, None
+        self._latest, self._first, self._score = {}, None, score_of(config.as_dict())
         runs = f"{count(len(config.selectors), 'selector')} x {count(len(config.seeds), 'seed')} on {player.device}"
         self._title = f"{config.data.name}: {runs}"
         if player.note and not self._silent:
@@ -70,7 +71,7 @@ class Watch(Callback):
             _say(self._title)
 
     def on_round(self, played: int, records: Records) -> None:
-        self._latest |= {(row["selector"], row["seed"]): row for row in records if "accuracy" in row}
+        self._latest |= {(row["selector"], row["seed"]): row for row in records if is_evaluated(row)}
         if not self._silent:
             self._show(played)
 
@@ -104,13 +105,13 @@ class Watch(Callback):
         return f", {(now - start) / (played - first) * left:.0f} s left" if left and played > first else ""
 
     def _figures(self, between: str = "\n") -> str:
-        """Accuracy and dissimilarity, mean over seeds."""
-        lines = []
+        """Score and dissimilarity, mean over seeds."""
+        lines, score = [], self._score
         for name, by_seed in final_rows(self._latest.values()).items():
-            accuracy, dissimilarity = (
-                sum(row[key] for row in by_seed.values()) / len(by_seed) for key in ("accuracy", "dissimilarity")
+            best, dissimilarity = (
+                sum(row[key] for row in by_seed.values()) / len(by_seed) for key in (score.key, "dissimilarity")
             )
-            lines.append(f"{display_name(name)} {accuracy:.1f} / {dissimilarity:.1f}")
+            lines.append(f"{display_name(name)} {best:.{score.digits}f} / {dissimilarity:.{score.digits}f}")
         return between.join(lines)
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
 from typing import Any, TypedDict
 
 import numpy as np
@@ -23,7 +21,9 @@ from equifl._numerics.checks import require
 from equifl.aggregators import Aggregator
 from equifl.experiment.config import Availability, Config, Data, Partition, Server, Speed, Train
 from equifl.experiment.from_toml import suggestion
+from equifl.experiment.named_object import importable_name
 from equifl.experiment.selector_tables import selector_table
+from equifl.experiment.task_table import TaskTable, task_with_names
 from equifl.selectors import SELECTORS, Selector
 from equifl.sim.data.dataset import Dataset, digest
 from equifl.sim.data.own_arrays import dataset_of
@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, type] = {
     "speed": Speed,
     "data": Data,
     "partition": Partition,
+    "task": TaskTable,
 }
 _SHORT = {
     "train.model:": "model:",
@@ -52,6 +53,7 @@ class Settings(TypedDict, total=False):
 
     selectors: Mapping[str, Selector | Table] | Sequence[Selector | str]
     data: str | Table | Dataset | Sequence[Any]
+    task: str | Table
     partition: str | Table
     model: str | nn.Module | Callable[..., nn.Module]
     rounds: int
@@ -114,8 +116,11 @@ def configured(config: Config | None, settings: Mapping[str, Any], others: Seque
     if isinstance(given.get("seeds"), int) and not isinstance(given["seeds"], bool):
         require("seeds", given["seeds"], given["seeds"] >= 1, "1 or more, or a list of seeds")
         given["seeds"] = list(range(given["seeds"]))
+    if "task" in given:
+        given["task"] = task_with_names(given["task"])
     if "data" in given:
-        given["data"], dataset = _data(given["data"])
+        task = given.get("task", {"name": config.task.name} if config else {})
+        given["data"], dataset = _data(given["data"], isinstance(task, dict) and task.get("name") == "regression")
     if "partition" in given:
         _put_partition(given, config)
     if "model" in given:
@@ -209,7 +214,7 @@ def _put_partition(given: dict[str, Any], config: Config | None) -> None:
     data["partition"] = {"kind": partition} if isinstance(partition, str) else partition
 
 
-def _data(data: Any) -> tuple[Any, Dataset | None]:
+def _data(data: Any, regression: bool) -> tuple[Any, Dataset | None]:
     """The section of the configuration, and the data, if they are no name."""
     table = _plain(data) if isinstance(data, Mapping) else {"name": data}
     if isinstance(data, Mapping) and "name" in data:
@@ -223,7 +228,7 @@ def _data(data: Any) -> tuple[Any, Dataset | None]:
     else:
         forms = "a name, a Dataset, or arrays (x, y), (x, y, owners), (x_train, y_train, x_test, y_test)"
         require("data", type(source).__name__, isinstance(source, list | tuple), forms)
-        dataset = dataset_of(source, table.get("standardise"))
+        dataset = dataset_of(source, table.get("standardise"), regression=regression)
     table["name"] = dataset.name
     if dataset.owners_train is not None:
         table.setdefault("partition", {"kind": "natural"})
@@ -238,7 +243,7 @@ def _model(model: Any) -> tuple[str, MakeModule | None, str]:
         return f"{type(model).__name__} (weights {_weights_digest(model)})", _Copies(model), ""
     allowed = "a name, a torch.nn.Module, or a class or function that makes one"
     require("model", model, callable(model), allowed)
-    name = _importable(model)
+    name = importable_name(model)
     if name:
         return name, None, ""
     shown = getattr(model, "__qualname__", type(model).__name__)
@@ -263,15 +268,6 @@ def _weights_digest(module: nn.Module) -> str:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.detach().cpu().contiguous().flatten().numpy().tobytes())
     return found.hexdigest()[:8]
-
-
-def _importable(found: Any) -> str:
-    """The name "package.module:Name" of a class or function at the top level of a module; "" if it has none."""
-    if not isinstance(found, FunctionType | type):
-        return ""
-    module = sys.modules.get(found.__module__)
-    there = getattr(module, found.__name__, None) is found
-    return f"{found.__module__}:{found.__name__}" if there else ""
 
 
 def _selectors(selectors: Any) -> Any:

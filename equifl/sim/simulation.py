@@ -60,6 +60,7 @@ def simulate(
     - `data`: a name, a table, a `Dataset`, or arrays: `(x, y)`, `(x, y, owners)`, `(x_train, y_train, x_test, y_test)`
       or these with `owners_train, owners_test`. Owners are the clients. Without a test split, every fifth example is
       for testing. `partition="iid"` or a table stands for `data={"partition": ...}`.
+    - `task`: "regression", or a table, `{"loss": focal, "score": top5}` with functions of outputs and targets.
     - `model`, for `train={"model": ...}`: a name, a class or function that makes a `torch.nn.Module`, called for every
       seed; or a module, from whose weights every seed starts.
     - `aggregate`, for `server={"aggregate": ...}`: a server rule by name, as a table or an object, `Memory(q=1.0)`.

@@ -50,9 +50,9 @@ def numbers(rows: list[dict[str, Any]] = ROWS, **more: Any) -> Numbers:
 def test_series_have_the_mean_and_the_interval_of_every_evaluated_round() -> None:
     # t of 1 degree is 12.7062 at 97.5 %, and s / sqrt(2) of a pair is half its difference.
     found = numbers().selectors["rota"]
-    assert found.accuracy.rounds == found.dissimilarity.rounds == [2, 4]
-    assert found.accuracy.mean == pytest.approx([45.0, 55.0])
-    assert found.accuracy.half_width == pytest.approx([15 * 12.7062, 5 * 12.7062], rel=1e-5)
+    assert found.score.rounds == found.dissimilarity.rounds == [2, 4]
+    assert found.score.mean == pytest.approx([45.0, 55.0])
+    assert found.score.half_width == pytest.approx([15 * 12.7062, 5 * 12.7062], rel=1e-5)
     assert found.dissimilarity.mean == [30.0, 40.0]
     assert found.worst10.mean == [15.0, 20.0]
     assert found.dissimilarity.half_width == pytest.approx([10 * 12.7062, 10 * 12.7062], rel=1e-5)
@@ -60,8 +60,8 @@ def test_series_have_the_mean_and_the_interval_of_every_evaluated_round() -> Non
 
 def test_one_seed_has_no_interval() -> None:
     found = numbers([row for row in ROWS if row["seed"] == 5], seeds=[5]).selectors["rota"]
-    assert found.accuracy.mean == [30.0, 50.0]
-    assert all(math.isnan(half) for half in found.accuracy.half_width)
+    assert found.score.mean == [30.0, 50.0]
+    assert all(math.isnan(half) for half in found.score.half_width)
 
 
 def test_clients_are_sorted_within_each_seed_and_averaged_by_rank() -> None:

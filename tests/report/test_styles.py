@@ -46,12 +46,12 @@ def test_with_more_selectors_than_styles_a_click_in_the_legend_shows_one_alone(
     selectors: int, click: str | None
 ) -> None:
     x, y = [1, 2], [3.0, 4.0]
-    bands = [band(i, f"s{i}", x, y, [1.0, 1.0], 100) for i in range(selectors)]
+    bands = [band(i, f"s{i}", x, y, [1.0, 1.0], (0, 100)) for i in range(selectors)]
     lines = [line(i, f"s{i}", x, y, "%{y}") for i in range(selectors)]
     assert figure([*bands, *lines], "round", "accuracy").layout.legend.itemclick == click
 
 
 def test_a_band_goes_there_above_the_line_and_back_below_it() -> None:
-    drawn = band(0, "uniform", [2, 4, 6], [50.0, 99.0, 1.0], [10.0, float("nan"), 5.0], 100)
+    drawn = band(0, "uniform", [2, 4, 6], [50.0, 99.0, 1.0], [10.0, float("nan"), 5.0], (0, 100))
     assert drawn.x.tolist() == [2, 4, 6, 6, 4, 2]
     assert drawn.y.tolist() == [60.0, 99.0, 6.0, 0.0, 99.0, 40.0]

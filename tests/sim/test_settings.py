@@ -34,7 +34,7 @@ def test_every_key_of_a_file_is_a_keyword_and_the_docstring_has_it() -> None:
     assert set(Settings.__annotations__) == keys | {"model", "partition", "aggregate"}
     for key in Settings.__annotations__:
         assert f"`{key}" in (simulate.__doc__ or ""), key
-    assert {type(getattr(Config(), key)) for key in ("train", "server", "availability", "speed", "data")} | {
+    assert {type(getattr(Config(), key)) for key in ("train", "task", "server", "availability", "speed", "data")} | {
         type(Config().data.partition)
     } == set(SECTIONS.values())
 

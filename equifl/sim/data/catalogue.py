@@ -15,6 +15,7 @@ from typing import Any
 from equifl._numerics.checks import keywords, known
 from equifl.sim.data.cifar10 import read_cifar10
 from equifl.sim.data.dataset import Dataset
+from equifl.sim.data.diabetes import load_diabetes
 from equifl.sim.data.digits import load_digits
 from equifl.sim.data.download import SOURCES, Progress, get, locate
 from equifl.sim.data.heart_disease import read_heart_disease
@@ -82,6 +83,12 @@ _CATALOGUE: dict[str, tuple[str, int | None, int | None, Callable[..., Dataset]]
     "fashion-mnist": ("articles of clothing, 28x28 pixels", 60_000, 10_000, partial(read_idx, "fashion-mnist")),
     "cifar10": ("photographs of ten kinds of things, 3x32x32 pixels", 50_000, 10_000, read_cifar10),
     "heart-disease": ("patients of four hospitals, 13 measurements; natural clients", 614, 306, read_heart_disease),
+    "diabetes": (
+        "442 patients, 10 measurements, a number to predict; comes with scikit-learn",
+        354,
+        88,
+        load_diabetes,
+    ),
     "synthetic": ("synthetic(alpha, beta) of FedProx, 60 features; natural clients", None, None, make_synthetic),
     "arrays": ("your own: an .npz file with x_train, y_train, x_test, y_test", None, None, load_own_arrays),
 }

@@ -13,6 +13,7 @@ from equifl._numerics.checks import integer, integers, numbers, shaped
 from equifl.signals import Bools, Ints
 
 Inputs: TypeAlias = NDArray[np.float32] | NDArray[np.int64]  # numbers to compute with, or tokens to look up
+Targets: TypeAlias = NDArray[Any]  # int64: classes; float32: numbers
 Ids: TypeAlias = NDArray[np.int64] | NDArray[np.str_]
 
 
@@ -25,9 +26,10 @@ class Dataset:
         x_train: (n, channels, height, width) for images, (n, features) for tables. As `load_dataset` gives them, every
             channel or feature has mean 0 and deviation 1 in the training split. Integers stay integers, to be looked
             up in an embedding; uint8 are pixels, and become float32 as all else does.
-        y_train: (n,) labels, 0 to classes - 1.
+        y_train: (n,) labels, 0 to classes - 1; (n, positions) if every position has one; or, without classes, numbers:
+            (n,) or (n, targets).
         x_test, y_test, owners_test: the same for the test split.
-        classes: how many there are.
+        classes: how many there are; None = the targets are numbers, for regression.
         owners_train: (n,) whose each example is, integers or text, where there are natural clients.
 
     >>> from equifl.sim.data import load_dataset
@@ -38,28 +40,37 @@ class Dataset:
 
     name: str
     x_train: Inputs
-    y_train: Ints
+    y_train: Targets
     x_test: Inputs
-    y_test: Ints
-    classes: int
+    y_test: Targets
+    classes: int | None
     owners_train: Ids | None = None
     owners_test: Ids | None = None
 
     def __post_init__(self) -> None:
-        integer("classes", self.classes, least=2)
+        if self.classes is not None:
+            integer("classes", self.classes, least=2)
         if (self.owners_train is None) != (self.owners_test is None):
             raise ValueError("owners_train, owners_test: only one is there; allowed: both or none")
         for split in ("train", "test"):
             x = examples(f"x_{split}", getattr(self, f"x_{split}"))
-            y = _labels(f"y_{split}", getattr(self, f"y_{split}"), len(x), self.classes)
+            y = _targets(f"y_{split}", getattr(self, f"y_{split}"), len(x), self.classes)
             owners = getattr(self, f"owners_{split}")
             if owners is not None:
                 owners = client_ids(f"owners_{split}", owners, len(x))
             for field, array in (("x", x), ("y", y), ("owners", owners)):
                 object.__setattr__(self, f"{field}_{split}", array)
         same_examples(self.x_train, self.x_test)
+        shaped("y_test", self.y_test, (len(self.y_test), *self.y_train.shape[1:]))
         if self.owners_train is not None and self.owners_test is not None:
             same_kind(self.owners_train, self.owners_test)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for an example, or for each of its positions."""
+        if self.classes is not None:
+            return self.classes
+        return 1 if self.y_train.ndim == 1 else int(self.y_train.shape[1])
 
 
 def digest(dataset: Dataset) -> str:
@@ -80,7 +91,7 @@ def digest(dataset: Dataset) -> str:
 
 
 def cut(
-    name: str, x: NDArray[Any], y: NDArray[Any], test: Bools, *, classes: int, owners: Ints | None = None
+    name: str, x: NDArray[Any], y: NDArray[Any], test: Bools, *, classes: int | None, owners: Ints | None = None
 ) -> Dataset:
     """Cut examples into a training and a test split: those where `test` is true."""
     whose = (None, None) if owners is None else (owners[~test], owners[test])
@@ -96,7 +107,12 @@ def every_nth(step: int, groups: Ints) -> Bools:
 
 
 def standardised(dataset: Dataset) -> Dataset:
-    """Mean 0 and deviation 1 in the training split; in place, as the arrays were made just now."""
+    """Mean 0 and deviation 1 in the training split, also of numbers to predict; in place, as both are new."""
+    if dataset.classes is None:
+        centre, spread = (of(dataset.y_train, axis=0, dtype=np.float64) for of in (np.mean, np.std))
+        spread = np.where(spread > 0, spread, 1)
+        for y in (dataset.y_train, dataset.y_test):
+            y[...] = (y - centre) / spread
     train, test = (cast(NDArray[np.float32], x).reshape(*x.shape[:2], -1) for x in (dataset.x_train, dataset.x_test))
     mean = train.mean(axis=(0, 2), dtype=np.float64)[:, None]
     train -= mean
@@ -188,8 +204,27 @@ def as_text(array: NDArray[Any]) -> NDArray[np.str_]:
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
-def _labels(field: str, values: ArrayLike, n: int, classes: int) -> Ints:
-    y = one_each(field, integers(field, values), n)
+def target_numbers(field: str, values: ArrayLike, n: int) -> NDArray[np.float32]:
+    """What regression is to predict: a finite number for each of n examples, or a row of them."""
+    with np.errstate(over="ignore"):
+        y: NDArray[np.float32] = np.array(numbers(field, values, np.float32), order="C")  # may be standardised
+    if y.ndim != 2 or len(y) != n or y.shape[1] == 0:
+        one_each(field, y, n)
+    wrong = ~np.isfinite(y.reshape(n, -1)).all(axis=1)
+    if wrong.any():
+        first = f"first {field}[{wrong.argmax()}]"
+        raise ValueError(f"{field}: {wrong.sum()} of {n} are not finite, {first}; allowed: finite numbers")
+    return y
+
+
+def _targets(field: str, values: ArrayLike, n: int, classes: int | None) -> Targets:
+    if classes is None:
+        return target_numbers(field, values, n)
+    try:
+        y = integers(field, values)
+    except ValueError as error:
+        raise ValueError(f"{error}; numbers to predict are for classes=None and task = 'regression'") from None
+    y = y if y.ndim == 2 and len(y) == n and y.shape[1] > 1 else one_each(field, y, n)
     wrong = np.unique(y[(y < 0) | (y >= classes)])
     if len(wrong):
         raise ValueError(f"{field}: {wrong[:5].tolist()} are not allowed; allowed: 0 to {classes - 1}")

@@ -25,6 +25,7 @@ from equifl.sim.data.dataset import (
     same_examples,
     same_kind,
     standardised,
+    target_numbers,
 )
 
 NEEDED, OWNERS = ("x_train", "y_train", "x_test", "y_test"), ("owners_train", "owners_test")
@@ -39,7 +40,8 @@ class OwnArrays:
     Args:
         arrays: by name, without those that cannot be used.
         dtypes: what they are in the file, by name; None for those that cannot be read.
-        class_names: the labels, in the order of the classes; numbers if they are numbers in the file.
+        class_names: the labels, in the order of the classes; numbers if they are numbers in the file; none for
+            regression.
         faults: all that is wrong with the file, each with what to do; empty if it can be used.
     """
 
@@ -49,14 +51,19 @@ class OwnArrays:
     faults: tuple[str, ...]
 
 
-def load_own_arrays(*, path: str | Path | None = None, standardise: bool | None = None) -> Dataset:
-    """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
+def load_own_arrays(
+    *, path: str | Path | None = None, standardise: bool | None = None, regression: bool = False
+) -> Dataset:
+    """One's own, from an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any.
+
+    With `regression` the targets are numbers, which `standardise` takes along.
+    """
     require("path", path, isinstance(path, str | Path) and is_file(path), "the path of an .npz file")
     require("standardise", standardise, standardise is None or isinstance(standardise, bool), "True or False")
-    return _dataset(Path(str(path)).stem, read_own(str(path)), standardise)
+    return _dataset(Path(str(path)).stem, read_own(str(path), regression=regression), standardise, regression)
 
 
-def dataset_of(arrays: Sequence[Any], standardise: bool | None = None) -> Dataset:
+def dataset_of(arrays: Sequence[Any], standardise: bool | None = None, *, regression: bool = False) -> Dataset:
     """Arrays as a data set, held to the checks of an .npz file: the examples, their classes, and whose they are.
 
     Args:
@@ -64,6 +71,7 @@ def dataset_of(arrays: Sequence[Any], standardise: bool | None = None) -> Datase
             Where no test split is given, every fifth example of each owner is for testing, or of each class if there
             are no owners; of an owner with two to four examples the last.
         standardise: mean 0 and deviation 1 in the training split; None = unless the examples are integers.
+        regression: whether y are numbers to predict, which are standardised, too.
 
     >>> x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
     >>> mine = dataset_of((x, y))
@@ -77,9 +85,9 @@ def dataset_of(arrays: Sequence[Any], standardise: bool | None = None) -> Datase
     names = NEEDED + OWNERS if divided else ("x", "y", "owners")
     try:
         named = {name: _array(name, values) for name, values in zip(names, arrays, strict=False)}
-        found = named if divided else _split(named)
-        own = _own_arrays(found, [], "data")
-        dataset = _dataset("arrays", own, standardise)
+        found = named if divided else _split(named, regression)
+        own = _own_arrays(found, [], "data", regression=regression)
+        dataset = _dataset("arrays", own, standardise, regression)
     except ValueError as error:
         raise ValueError(f"data: {error if divided else _undivided(str(error))}") from None
     return dataset
@@ -93,13 +101,19 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     return array
 
 
-def _split(named: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _split(named: Mapping[str, NDArray[Any]], regression: bool) -> dict[str, NDArray[Any]]:
     """Both splits of examples that come without a test split."""
     x, groups = named["x"], named["owners" if "owners" in named else "y"]
+    require("x", x.shape, x.ndim > 0, "a row an example")
     for name, array in named.items():
-        one_each(name, array, len(x)) if name != "x" else require(
-            name, array.shape, array.ndim > 0, "a row an example"
-        )
+        if name == "owners" or (name == "y" and not regression):
+            one_each(name, array, len(x))
+    if regression:
+        target_numbers("y", named["y"], len(x))
+    elif named["y"].dtype.kind == "f":
+        _whole("y", named["y"])
+    if "owners" not in named and regression:
+        groups = np.zeros(len(x), np.int64)
     _, numbers = np.unique(groups, return_inverse=True)
     sizes = np.bincount(numbers)[numbers]
     order = np.arange(len(groups))[::-1]  # of two to four examples of an owner the last is for testing
@@ -118,10 +132,10 @@ def _undivided(error: str) -> str:
     return re.sub(r"\b(x|y|owners)_(train|test)\b", r"\1", re.sub(r"\b(\w+)_train(, | and )\1_test\b", r"\1", error))
 
 
-def _dataset(name: str, own: OwnArrays, standardise: bool | None) -> Dataset:
+def _dataset(name: str, own: OwnArrays, standardise: bool | None, regression: bool) -> Dataset:
     if own.faults:
         raise ValueError(own.faults[0])
-    dataset = Dataset(name, **own.arrays, classes=len(own.class_names))
+    dataset = Dataset(name, **own.arrays, classes=None if regression else len(own.class_names))
     if dataset.x_train.dtype.kind == "f":
         return dataset if standardise is False else standardised(dataset)
     why = "False, or leave it out: the examples are integers, which stay as they are; measurements are to be float32"
@@ -137,15 +151,17 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
-def read_own(path: str | Path) -> OwnArrays:
+def read_own(path: str | Path, *, regression: bool = False) -> OwnArrays:
     """The arrays of an .npz file with x_train, y_train, x_test, y_test, and owners_train, owners_test if any."""
     there, faults = _read_npz(Path(path))
     if faults and not there:  # it is no archive
         return OwnArrays({}, {}, (), tuple(faults))
-    return _own_arrays(there, faults, Path(path).name)
+    return _own_arrays(there, faults, Path(path).name, regression=regression)
 
 
-def _own_arrays(there: Mapping[str, NDArray[Any] | None], faults: list[str], where: str) -> OwnArrays:
+def _own_arrays(
+    there: Mapping[str, NDArray[Any] | None], faults: list[str], where: str, *, regression: bool
+) -> OwnArrays:
     """Arrays by name as a `Dataset` takes them, and all that is wrong with them, after `faults`."""
     found = {name: array for name, array in there.items() if array is not None}
 
@@ -176,11 +192,16 @@ def _own_arrays(there: Mapping[str, NDArray[Any] | None], faults: list[str], whe
         pair = [arrays.get(f"{field}_{split}") for split in ("train", "test")]
         if all(array is not None for array in pair):
             tried(check, *pair)
-    labels = tried(_class_numbers, found["y_train"], found.get("y_test")) if "y_train" in found else None
+    labels = None
+    if "y_train" in found and not regression:
+        labels = tried(_class_numbers, found["y_train"], found.get("y_test"))
     class_names, numbered = labels or ((), [])
     for split, y in zip(("train", "test"), numbered, strict=False):  # there may be no y_test
         if split in lengths:
             arrays[f"y_{split}"] = tried(one_each, f"y_{split}", y, lengths[split])
+    for split in lengths if regression else ():
+        if f"y_{split}" in found:
+            arrays[f"y_{split}"] = tried(target_numbers, f"y_{split}", found[f"y_{split}"], lengths[split])
     usable = {name: array for name, array in arrays.items() if array is not None}
     dtypes = {name: None if array is None else array.dtype for name, array in there.items()}
     return OwnArrays(usable, dtypes, class_names, tuple(faults))
@@ -222,6 +243,7 @@ def _whole(field: str, y: NDArray[Any]) -> Ints:
         return integers(field, y)
     except ValueError as error:
         how = "; astype(int) makes them so" if y.dtype.kind == "b" else ""
+        how = "; numbers to predict are for task = 'regression'" if y.dtype.kind == "f" else how
         raise ValueError(f"{error} or text, the class of each example{how}") from None
 
 

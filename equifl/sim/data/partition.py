@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from equifl._numerics.checks import integer, is_number, keywords, known, require
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset, Ids, incomplete_clients
+from equifl.sim.data.strata import Strata, strata
 
 _NOBODY = -1
 _LEAST = 10  # training examples that `sizes="lognormal"` leaves a client
@@ -47,7 +48,8 @@ def split(kind: str, dataset: Dataset, clients: int, *, rng: np.random.Generator
             "dirichlet": the clients' shares of each class are drawn from Dirichlet(`alpha` = 0.5), nobody has
             fewer than `least` (10) examples. "shards": sorted by label, cut into equal shards, and
             `shards_per_client` (2) dealt to everyone. "iid": equal parts at random. "natural": the data set's own,
-            with `drop_incomplete` (False) without those who have no training or no test examples.
+            with `drop_incomplete` (False) without those who have no training or no test examples. Where numbers are
+            predicted, classes are the tenths that these are in (`strata`).
         dataset: what to cut.
         clients: how many.
         rng: decides who gets what.
@@ -56,7 +58,7 @@ def split(kind: str, dataset: Dataset, clients: int, *, rng: np.random.Generator
     """
     known(f"{kind} option", options, options_of(kind))
     n = integer("clients", clients, least=1)
-    owners = KINDS[kind](dataset, n, rng, **options)
+    owners = KINDS[kind](strata(kind, dataset), n, rng, **options)
     return Partition(*(_by_owner(owner, n) for owner in owners))
 
 
@@ -67,7 +69,7 @@ def options_of(kind: str) -> tuple[str, ...]:
 
 
 def _classes(
-    dataset: Dataset,
+    dataset: Strata,
     clients: int,
     rng: np.random.Generator,
     *,
@@ -113,7 +115,7 @@ def _dealt_classes(clients: int, classes: int, c: int, rng: np.random.Generator)
 
 
 def _dirichlet(
-    dataset: Dataset, clients: int, rng: np.random.Generator, *, alpha: float = 0.5, least: int = 10
+    dataset: Strata, clients: int, rng: np.random.Generator, *, alpha: float = 0.5, least: int = 10
 ) -> tuple[Ints, Ints]:
     require("alpha", alpha, is_number(alpha) and 0 < alpha < 1e100, "above 0, below 1e100")
     integer("least", least, least=1)
@@ -127,7 +129,7 @@ def _dirichlet(
 
 
 def _shards(
-    dataset: Dataset, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2
+    dataset: Strata, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2
 ) -> tuple[Ints, Ints]:
     """Of McMahan et al. 2017; the remainder that is left over is a random one, so that no class pays for it."""
     each, y = integer("shards_per_client", shards_per_client, least=1), dataset.y_train
@@ -144,7 +146,7 @@ def _shards(
 
 
 def _iid(
-    dataset: Dataset, clients: int, rng: np.random.Generator, *, sizes: str = "equal", size_sigma: float = 1.0
+    dataset: Strata, clients: int, rng: np.random.Generator, *, sizes: str = "equal", size_sigma: float = 1.0
 ) -> tuple[Ints, Ints]:
     owners = []
     for name, y in (("training", dataset.y_train), ("test", dataset.y_test)):
@@ -158,7 +160,7 @@ def _iid(
 
 
 def _natural(
-    dataset: Dataset, clients: int, rng: np.random.Generator, *, drop_incomplete: bool = False
+    dataset: Strata, clients: int, rng: np.random.Generator, *, drop_incomplete: bool = False
 ) -> tuple[Ints, Ints]:
     names = natural_clients(dataset, drop_incomplete=drop_incomplete)
     allowed = f"{len(names)}, the natural clients of {dataset.name}; or leave clients out"
@@ -167,7 +169,7 @@ def _natural(
     return train, test
 
 
-def natural_clients(dataset: Dataset, *, drop_incomplete: bool = False) -> Ids:
+def natural_clients(dataset: Dataset | Strata, *, drop_incomplete: bool = False) -> Ids:
     """The ids of a data set's own clients, in order: those with training and test examples, if not all have both."""
     require("drop_incomplete", drop_incomplete, isinstance(drop_incomplete, bool), "True or False")
     if dataset.owners_train is None or dataset.owners_test is None:
@@ -228,7 +230,7 @@ def _dealt_examples(y: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
     return owner
 
 
-def _test_like(train_counts: Ints, dataset: Dataset, rng: np.random.Generator) -> Ints:
+def _test_like(train_counts: Ints, dataset: Strata, rng: np.random.Generator) -> Ints:
     """Cut the test split in the proportions of the training split, class by class, with one example each at least."""
     counts = _apportioned(np.bincount(dataset.y_test, minlength=dataset.classes), train_counts)
     clients, examples = len(counts), counts.sum()
@@ -265,7 +267,7 @@ def _top_up(counts: Ints, least: int, *, wishes: NDArray[Any]) -> None:
 
 
 def _sized(
-    owner: Ints, dataset: Dataset, clients: int, rng: np.random.Generator, sizes: str, sigma: float, *, least: int
+    owner: Ints, dataset: Strata, clients: int, rng: np.random.Generator, sizes: str, sigma: float, *, least: int
 ) -> Ints:
     """If sizes are to be lognormal, leave every client a part of its examples, and the largest client all."""
     require("sizes", sizes, sizes in ("equal", "lognormal"), "'equal' or 'lognormal'")

@@ -23,18 +23,22 @@ class Summary:
     lines: tuple[str, ...]
     problems: tuple[str, ...]
     natural: bool  # whether it has clients of its own
+    regression: bool  # whether its targets are numbers to predict
 
 
 def summary(path: str | Path) -> Summary:
     """What a file for `data.name = "arrays"` holds: examples, classes, clients; and all that is wrong with it."""
     own = read_own(path)
+    kind = own.dtypes.get("y_train")
+    regression = kind is not None and kind.kind == "f" and not own.class_names
+    own = read_own(path, regression=True) if regression else own
     lines, problems = [], list(own.faults)
     for split, called in (("train", "training"), ("test", "test")):
         x = own.arrays.get(f"x_{split}")
         if x is not None:
             lines.append(f"{called}: {len(x):,} examples of shape {x.shape[1:]}, {_kind(x, own.dtypes[f'x_{split}'])}")
     if "y_train" in own.arrays or "y_test" in own.arrays:
-        lines.append(_classes(own))
+        lines.append(_targets(own) if regression else _classes(own))
     train, test = (own.arrays.get(f"owners_{split}") for split in ("train", "test"))
     if not own.dtypes.keys() & set(OWNERS):
         lines.append("clients: none of its own (no owners_train, owners_test), for any partition but natural")
@@ -42,13 +46,19 @@ def summary(path: str | Path) -> Summary:
         incomplete = incomplete_clients(train, test)
         lines += _clients(own, train, test)
         problems += [incomplete] if incomplete else []
-    return Summary(tuple(lines), tuple(problems), natural=train is not None and test is not None)
+    natural = train is not None and test is not None
+    return Summary(tuple(lines), tuple(problems), natural, regression)
 
 
 def _kind(x: NDArray[Any], stored: Any) -> str:
     if x.dtype.kind == "i":
         return f"{stored}, {x.min()} to {x.max()}, which stay integers"
     return f"{stored}{'' if stored == x.dtype else ', taken as float32'}, {x.min():.4g} to {x.max():.4g}"
+
+
+def _targets(own: OwnArrays) -> str:
+    y = np.concatenate([own.arrays[name].reshape(-1) for name in ("y_train", "y_test") if name in own.arrays])
+    return f"targets: numbers from {y.min():.4g} to {y.max():.4g}, mean {y.mean():.4g}, for task = 'regression'"
 
 
 def _classes(own: OwnArrays) -> str:
@@ -67,11 +77,11 @@ def _clients(own: OwnArrays, train: NDArray[Any], test: NDArray[Any]) -> list[st
     lines = [f"clients: {len(names)}, of which {int((~both).sum())} in one split only"]
     figures = {"training examples": sizes, "test examples": tests}
     y = own.arrays.get("y_train")
-    if y is not None and len(y) == len(train):
+    if y is not None and len(y) == len(train) and own.class_names:
         pairs = np.unique(np.searchsorted(names, train) * len(own.class_names) + y)
         figures["classes"] = np.bincount(pairs // len(own.class_names), minlength=len(names))
     for what, numbers in figures.items():
         spread = f"{numbers.min()} to {numbers.max()}, median {np.median(numbers):g}"
         lines.append(f"{what} of a client: {spread}")
-    few = few_tested([tests[both]]) if both.any() else ""
+    few = few_tested([tests[both]]) if both.any() and own.class_names else ""
     return lines + ([few] if few else [])

@@ -66,9 +66,9 @@ class Environment:
         labels, counts = dataset.y_train, None
         used = any("label_counts" in needs(make_selector(*item)) for item in config.selectors.items())
         if used and labels.dtype.kind in "iu" and labels.ndim == 1:
-            counts = np.array([np.bincount(labels[ids], minlength=dataset.classes) for ids in parts.train])
+            counts = np.array([np.bincount(labels[ids], minlength=dataset.outputs) for ids in parts.train])
         return cls(
-            seed, parts, sizes, config.availability, trace, config.signal_examples, clock, dataset.classes, counts
+            seed, parts, sizes, config.availability, trace, config.signal_examples, clock, dataset.outputs, counts
         )
 
     def stream(self, name: str, *numbers: int) -> np.random.Generator:
@@ -127,7 +127,9 @@ def resolved(config: Config, dataset: Dataset) -> Config:
 
 def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment]) -> list[str]:
     """Remarks on the clients for the log, a line each."""
-    lines = [few_tested([np.array([len(ids) for ids in one.partition.test]) for one in environments])]
+    lines = []
+    if dataset.classes is not None and dataset.y_train.ndim == 1:  # elsewhere an example is more than right or wrong
+        lines.append(few_tested([np.array([len(ids) for ids in one.partition.test]) for one in environments]))
     if dataset.owners_train is not None and config.data.name == "arrays" and config.data.partition.kind != "natural":
         lines.append("the clients (owners) in the file are not used; data.partition.kind = 'natural' takes them")
     if config.data.partition.drop_incomplete and dataset.owners_train is not None and dataset.owners_test is not None:
@@ -142,7 +144,8 @@ def data_options(config: Config) -> dict[str, object]:
     """The options of the data set in the configuration."""
     own, taken = _given(config.data, "name", "digest", "partition"), data.options_of(config.data.name)
     known(f"data: {config.data.name} option", own, taken)
-    return own | ({"clients": config.clients} if "clients" in taken else {})
+    also = {"clients": config.clients, "regression": config.task.name == "regression"}
+    return own | {key: value for key, value in also.items() if key in taken}
 
 
 def partition_options(config: Config) -> dict[str, object]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,19 +20,19 @@ from equifl.aggregators import Replies
 from equifl.experiment.checkpoint import require_layout, rounds_in
 from equifl.experiment.config import Config
 from equifl.experiment.selector_tables import make_selector
+from equifl.experiment.task_table import score_of
 from equifl.selectors.base import FROM_UPDATES
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.choose import choose_engine
-from equifl.sim.engines.local_training import LocalTraining
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
 from equifl.sim.loop.evaluation import evaluated
-from equifl.sim.loop.learning_rate import learning_rate
+from equifl.sim.loop.learning_rate import learning_rate, local_training
 from equifl.sim.loop.runs import (
     AllReplies,
     LocalUpdates,
@@ -51,6 +50,7 @@ from equifl.sim.memory import AT_A_TIME, require_room, run_memory
 from equifl.sim.models.trained_weights import output_bias
 from equifl.sim.models.validation import examples_of
 from equifl.sim.models.zoo import MakeModule, build_module, count_parameters, make_module
+from equifl.sim.tasks import make_task, output_shapes, require_usable
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +70,19 @@ class Federation:
     ) -> None:
         self.config = config = resolved(config, dataset)
         train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
-        built = train.model, shape, dataset.classes, train.model_options, model
+        built = train.model, shape, dataset.outputs, train.model_options, model
+        task = make_task(config.task, dataset)
         first = Environment.make(config, dataset, config.seeds[0])
         everything = len(dataset.y_train) + len(dataset.y_test)
         require_room(run_memory(config, first.sizes, count_parameters(*built), everything, device=device))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the model is tested, always with the same weights
-            self.model = StackedModel.of(make_module(*built[:4], examples, model), shape, examples)
-        self.engine, self.note = choose_engine(Job(self.model, dataset, device), engine or config.engine)
-        options = ("lr", "batch_size", "steps", "epochs", "momentum", "weight_decay")
-        given = {name: getattr(train, name) for name in options}
-        self.local = LocalTraining(**given, prox=train.prox or 0.0, tf32=bool(train.tf32))
+            module = make_module(*built[:4], examples, model, output_shapes(config.task, dataset))
+            require_usable(config.task, task, module, dataset)
+            self.model = StackedModel.of(module, shape, examples)
+        self.engine, self.note = choose_engine(Job(self.model, dataset, device, task), engine or config.engine)
+        self._score = score_of(config.as_dict())
+        self.local = local_training(train, 0, config.rounds)
         others = {seed: Environment.make(config, dataset, seed) for seed in config.seeds[1:]}
         environments = {first.seed: first} | others
         for remark in remarks(config, dataset, environments.values()):
@@ -95,7 +97,7 @@ class Federation:
             for seed, environment in environments.items()
         }
         self.models = torch.stack([initial[run.seed] for run in self.runs]).to(self.engine.device)
-        bias = output_bias(self.model.module, dataset.classes)
+        bias = output_bias(self.model.module, dataset.outputs)
         self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device, bias)
         self.server = ServerStep(config, self.runs, self.model.parameters, self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
@@ -181,7 +183,7 @@ class Federation:
             if (environment.seed, client) not in made:
                 made[environment.seed, client] = environment.batches(self.local, round, client)
         batches = [made[self.runs[run].seed, client] for run, client in pairs(of_run, clients)]
-        local = replace(self.local, lr=learning_rate(self.config.train, round, self.config.rounds))
+        local = local_training(self.config.train, round, self.config.rounds)
         seeds = layer_seeds(self.runs, of_run, clients, round) if self.model.dropout else None
         trained = self.engine.train(weights, stack(batches), local, of_run, seeds)
         total = trained.last_loss + trained.weights.sum(dim=1)
@@ -253,7 +255,7 @@ class Federation:
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         scores = self.engine.scores(self.recent.mean(dim=1))
         for i, (run, record) in enumerate(zip(self.runs, records, strict=True)):
-            record |= evaluated(run, scores[i])
+            record |= evaluated(run, scores[i], self._score)
         losses = to_host(*[self._global_loss(i, run) for i, run in enumerate(self.runs)])
         for record, loss in zip(records, losses, strict=True):
             record["global_loss"] = float(loss)

@@ -1,10 +1,19 @@
-"""The learning rate of a round: constant, in steps, or falling as a cosine."""
+"""Local training in a round, and its learning rate: constant, in steps, or falling as a cosine."""
 
 from __future__ import annotations
 
 import math
 
 from equifl.experiment.config import Train
+from equifl.sim.engines.local_training import LocalTraining
+
+
+def local_training(train: Train, round: int, rounds: int) -> LocalTraining:
+    """What clients do in a round, as engines take it."""
+    options = ("batch_size", "steps", "epochs", "momentum", "weight_decay")
+    same = {name: getattr(train, name) for name in options}
+    lr = learning_rate(train, round, rounds)
+    return LocalTraining(**same, lr=lr, prox=train.prox or 0.0, tf32=bool(train.tf32))
 
 
 def learning_rate(train: Train, round: int, rounds: int) -> float:

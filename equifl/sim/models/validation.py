@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,20 +12,24 @@ from equifl._numerics.checks import require
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.models.trained_weights import trained
 
+Shape: TypeAlias = tuple[int, ...]
 
-def validate(name: str, module: Any, shape: tuple[int, ...], classes: int, examples: Tensor | None = None) -> None:
+
+def validate(
+    name: str, module: Any, shape: Shape, outputs: tuple[Shape, ...] | None, examples: Tensor | None = None
+) -> None:
     """Reject a module that the engines cannot train.
 
     Args:
         name: its name in the configuration, for the error.
         module: the model to train.
         shape: of one example.
-        classes: outputs it must have for each example.
+        outputs: shapes that it may return for an example; None = any.
         examples: of the data, to test it on; see `examples_of`.
     """
     require("train.model", name, isinstance(module, nn.Module), "a torch.nn.Module")
     require("train.model", name, bool(list(module.parameters())), "a module with parameters")
-    fault = _fault_in_weights(module) or _fault_in_use(module, shape, classes, examples)
+    fault = _fault_in_weights(module) or _fault_in_use(module, shape, outputs, examples)
     if fault:
         raise ValueError(f"train.model: {name!r} {fault}")
 
@@ -55,16 +59,16 @@ def _fault_in_weights(module: nn.Module) -> str:
     return "" if trained(module) else "has frozen weights only; set requires_grad = True for those to train"
 
 
-def _fault_in_use(module: nn.Module, shape: tuple[int, ...], classes: int, examples: Tensor | None) -> str:
+def _fault_in_use(module: nn.Module, shape: Shape, outputs: tuple[Shape, ...] | None, examples: Tensor | None) -> str:
     """Why its output for an example is not always the same, whatever else is in the batch; "" if it is."""
     batches = [] if examples is None else [examples]
     if examples is None or examples.is_floating_point():
         batches.insert(0, torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)))
-    faults = (_fault_with(module, batch, classes) for batch in batches)
+    faults = (_fault_with(module, batch, outputs) for batch in batches)
     return next(filter(None, faults), "")
 
 
-def _fault_with(module: nn.Module, x: Tensor, classes: int) -> str:
+def _fault_with(module: nn.Module, x: Tensor, outputs: tuple[Shape, ...] | None) -> str:
     kept = {label: buffer.clone() for label, buffer in module.named_buffers()}
     some = len(x) // 2
     try:
@@ -72,8 +76,9 @@ def _fault_with(module: nn.Module, x: Tensor, classes: int) -> str:
             found, again, half = (module(part.clone()) for part in (x, x, x[:some]))
     except Exception as error:  # a user's module may raise anything
         return f"does not take inputs of shape {tuple(x.shape[1:])} ({error}){_advice(module, x)}"
-    if tuple(found.shape) != (len(x), classes):
-        return f"must return shape (examples, {classes}), but returned {tuple(found.shape)} for {len(x)} examples"
+    if found.shape[:1] != (len(x),) or (outputs is not None and tuple(found.shape[1:]) not in outputs):
+        each = ", ".join(map(str, (outputs or [("...",)])[0]))
+        return f"must return shape (examples, {each}), but returned {tuple(found.shape)} for {len(x)} examples"
     for label, buffer in module.named_buffers():
         if not torch.equal(buffer, kept[label]):
             return f"keeps running statistics ({label}); try GroupNorm"

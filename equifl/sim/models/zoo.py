@@ -56,12 +56,17 @@ def mlp(shape: Shape, classes: int, hidden: int = 64) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
-def logistic(shape: Shape, classes: int) -> nn.Module:
-    """Multinomial logistic regression."""
+def linear(shape: Shape, classes: int) -> nn.Module:
+    """One linear layer: linear regression, or with classes multinomial logistic regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape).numel(), classes))
 
 
-MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "logistic": logistic}
+def logistic(shape: Shape, classes: int) -> nn.Module:
+    """Multinomial logistic regression."""
+    return linear(shape, classes)
+
+
+MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "logistic": logistic, "linear": linear}
 
 
 def make_module(
@@ -71,14 +76,16 @@ def make_module(
     options: Mapping[str, Any],
     examples: Tensor | None = None,
     given: MakeModule | None = None,
+    outputs: tuple[Shape, ...] | None = (),
 ) -> nn.Module:
     """A model that the engines can train: what `build_module` gives, its dropout seeded, tried out.
 
-    It is tested on random numbers and, if given, on `examples` of the data; if these are integers, on them only.
+    It is tested on random numbers and, if given, on `examples` of the data; if these are integers, on them only. What
+    it returns for an example must have one of the shapes `outputs`, or be a number for each class; None = any.
     """
     module = build_module(name, shape, classes, options, given)
     module = with_seeded_dropout(module) if isinstance(module, nn.Module) else module
-    validate(name, module, shape, classes, examples)
+    validate(name, module, shape, ((classes,),) if outputs == () else outputs, examples)
     return module
 
 

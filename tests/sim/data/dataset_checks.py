@@ -20,4 +20,4 @@ def check(dataset: Dataset) -> None:
     entry = listing()[dataset.name]
     assert entry.train in (None, len(dataset.x_train))
     assert entry.test in (None, len(dataset.x_test))
-    assert np.unique(dataset.y_train).tolist() == list(range(dataset.classes))
+    assert np.unique(dataset.y_train).tolist() == list(range(dataset.outputs))

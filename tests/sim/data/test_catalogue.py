@@ -25,4 +25,4 @@ def test_the_list_says_what_there_is_and_where(real_data: Path, tmp_path: Path) 
     assert entries["cifar10"].folder is None
     assert entries["digits"].download == 0
     assert all(entry.folder is None for entry in listing(tmp_path).values())
-    assert options_of("arrays") == ("path", "standardise")
+    assert options_of("arrays") == ("path", "standardise", "regression")

@@ -44,8 +44,8 @@ def counts(parts: tuple[Ints, ...], y: Ints, classes: int) -> Ints:
 
 
 def both_counts(partition: Partition, dataset: Dataset) -> tuple[Ints, Ints]:
-    train = counts(partition.train, dataset.y_train, dataset.classes)
-    return train, counts(partition.test, dataset.y_test, dataset.classes)
+    train = counts(partition.train, dataset.y_train, dataset.outputs)
+    return train, counts(partition.test, dataset.y_test, dataset.outputs)
 
 
 def check(partition: Partition, dataset: Dataset, clients: int) -> None:
@@ -143,7 +143,7 @@ def test_shards_are_equal_and_few_labels_each(dataset: Dataset, clients: int, ea
     assert sizes(partition.train) == [each * (examples // (clients * each))] * clients
     train, _ = both_counts(partition, dataset)
     # Every border between two classes falls into one shard at most.
-    assert (train > 0).sum() <= clients * each + dataset.classes - 1
+    assert (train > 0).sum() <= clients * each + dataset.outputs - 1
 
 
 def test_what_shards_leave_over_is_not_of_one_class() -> None:

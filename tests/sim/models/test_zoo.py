@@ -35,7 +35,12 @@ def test_weights_are_counted_without_making_them() -> None:
     [
         ("lenet", {}, (13,), r"train.model: 'lenet' .* mlp or logistic for data of shape \(13,\)"),
         ("lenet", {}, (1, 2, 2), r"mlp or logistic for images of 2x2"),
-        ("lennet", {}, (1, 8, 8), r"train.model: 'lennet' is not allowed; allowed: lenet, mlp, logistic or package"),
+        (
+            "lennet",
+            {},
+            (1, 8, 8),
+            r"train.model: 'lennet' is not allowed; allowed: lenet, mlp, logistic, linear or package",
+        ),
         ("mlp", {"hiden": 3}, (1, 8, 8), r"train.model: 'mlp' with {'hiden': 3} cannot be made"),
         ("no.such.module:Net", {}, (1, 8, 8), r"cannot be found \(No module named 'no'\)"),
         ("mlp", {"hidden": -1}, (1, 8, 8), r"train.model_options.hidden: -1 is not allowed; allowed: an integer"),

@@ -7,14 +7,15 @@ from torch import nn
 from equifl.sim.engines.base import Job
 from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.models.tracing import pair
+from equifl.sim.tasks import CLASSIFICATION
 
 
 def obstacle(job: Job) -> str:
     """Why the compiled engine cannot do a job here, in words; "" if it can."""
     if job.device != "cpu":
         return "it is for CPUs"
-    if job.task.name != "classification":
-        return f"it does classification only, not {job.task.name}"
+    if job.task != CLASSIFICATION:
+        return f"it does classification by cross-entropy only, not {job.task.name}"
     if job.dataset.x_train.dtype.kind == "i":
         return "the data are integers, and it takes float32"
     return _obstacle_in_model(job.model) or _obstacle_in_machine()
