@@ -17,7 +17,7 @@ MINUTES ?= 10
 run: $(VENV)/installed
 	$(BIN)/equifl run
 
-QUICK := not slow and not compiled and not ray and not flower and not browser and not deployment
+QUICK := not slow and not compiled and not ray and not flower and not nvflare and not browser and not deployment
 
 check: style
 	$(BIN)/pytest --hypothesis-profile quick -m '$(QUICK)'

@@ -12,7 +12,7 @@ EXTRAS: Mapping[str, str] = {
     "scipy": "sim",
     "click": "sim",
     "rich": "sim",
-    "filelock": "sim",  # and flower
+    "filelock": "sim",  # and flower, nvflare
     "numba": "fast",
     "plotly": "report",
     "jinja2": "report",
@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, str] = {
     "pandas": "report",
     "markupsafe": "report",  # which jinja2 brings
     "flwr": "flower",
+    "nvflare": "nvflare",
     "ray": "cluster",
 }
 

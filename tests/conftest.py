@@ -17,7 +17,12 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile("all")
 
 HERE = Path(__file__).parent
-MARKED = {HERE / "flower": "flower", HERE / "cluster": "ray", HERE / "sim" / "engines" / "compiled": "compiled"}
+MARKED = {
+    HERE / "flower": "flower",
+    HERE / "nvflare": "nvflare",
+    HERE / "cluster": "ray",
+    HERE / "sim" / "engines" / "compiled": "compiled",
+}
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 

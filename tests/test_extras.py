@@ -49,6 +49,10 @@ def test_numpy_is_enough_for_the_selectors(packages: Path) -> None:
     ("code", "sentence"),
     [
         ("import equifl.flower", "equifl.flower needs flwr, which is not installed; pip install 'equifl[flower]'"),
+        (
+            "import equifl.nvflare",
+            "equifl.nvflare needs nvflare, which is not installed; pip install 'equifl[nvflare]'",
+        ),
         ("import equifl.cluster", "equifl.cluster needs ray, which is not installed; pip install 'equifl[cluster]'"),
         ("import equifl.cluster.sweep", "equifl.cluster needs ray, which is not installed; pip install 'equifl[clus"),
         ("from equifl.sim import simulation", "equifl.sim needs torch, which is not installed; pip inst"),
@@ -142,4 +146,4 @@ def test_every_package_of_an_extra_is_known() -> None:
         for requirement in PROJECT["optional-dependencies"][extra]
     }
     named = {(extra, distributions[name][0].lower().replace("_", "-")) for extra, name in known}
-    assert named | {("flower", "filelock")} == expected  # the one package of two extras
+    assert named | {("flower", "filelock"), ("nvflare", "filelock")} == expected  # the one package of several extras

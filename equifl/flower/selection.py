@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,8 +19,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from equifl._numerics.checks import integer, require
-from equifl._numerics.distances import GIBIBYTE
-from equifl.experiment.config import SELECTORS
 from equifl.experiment.run_folder import CHECKPOINT
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.forms import Layout, layout_of
@@ -28,11 +26,11 @@ from equifl.flower.probe import Question, questions
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, chain, least_nodes, require_open
+from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
-from equifl.selectors.explanation import select_and_explain
 from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
@@ -93,7 +91,7 @@ class FairSelection(Strategy):
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
-        self.strategy, self.selector = strategy, _frugal(selector)
+        self.strategy, self.selector = strategy, frugal(selector)
         self._options: dict[str, Any] = options_of(selector) if is_dataclass(selector) else {}
         self.k = integer("k", k, least=1)
         self.seed = integer("seed", seed, least=0)
@@ -110,8 +108,7 @@ class FairSelection(Strategy):
         self.clients = Clients(
             Roster(identity), self.keys, needs(selector), self.sketch, reads=Reads.of(strategy), guard=guard
         )
-        names = {kind: name for name, kind in SELECTORS.items()}
-        self._name = names.get(type(selector), type(selector).__name__.lower())
+        self._name = name_of(selector)
         self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
         self._sent: list[Message] = []  # the messages whose replies come next
         self._row: dict[str, Any] = {}
@@ -295,8 +292,7 @@ class FairSelection(Strategy):
         if not k:
             return []
         signals = self.clients.signals(self.rounds_played, online)
-        rng = np.random.default_rng(np.random.SeedSequence([self.seed, self.rounds_played]))
-        cohort, why = select_and_explain(self.selector, signals, k, rng=rng, name=self._name)
+        cohort, why = choose(self.selector, signals, k, seed=self.seed)
         self._row |= why
         node_of = dict(zip(self.clients.of(online).tolist(), online, strict=True))
         return [node_of[client] for client in cohort.tolist()]
@@ -347,12 +343,3 @@ class FairSelection(Strategy):
     def _state(self, rounds_played: int) -> dict[str, Any]:
         model = {name: decoded(array) for name, array in (self.arrays or {}).items()}
         return {**self.clients.state(), **model_to_state(model), "rounds_played": np.array(rounds_played)}
-
-
-def _frugal(selector: Any) -> Any:
-    """The selector with a lower memory limit for distances: a server also holds a model and the replies."""
-    options = {field.name for field in fields(selector)} if type(selector) in SELECTORS.values() else set()
-    changed: dict[str, Any] = {"inner": _frugal(selector.inner)} if "inner" in options else {}
-    if "memory_limit" in options and selector.memory_limit == GIBIBYTE:
-        changed["memory_limit"] = GIBIBYTE // 8
-    return replace(selector, **changed) if changed else selector

@@ -82,12 +82,16 @@ def check_array(key: str, array: NDArray[Any], sent: NDArray[Any] | None) -> Non
 
 
 def sketch_of_update(
-    sent: Mapping[str, NDArray[Any]], trained: Mapping[str, NDArray[Any]], sketch: CountSketch
+    sent: Mapping[str, NDArray[Any]],
+    trained: Mapping[str, NDArray[Any]],
+    sketch: CountSketch,
+    *,
+    difference: bool = False,
 ) -> NDArray[np.float32]:
     """The sketch of w_k - w_k^(i), computed tensor by tensor, so that the whole difference is never in memory.
 
     It uses the floating-point arrays that were sent and returned: counters are no part of an update, and some clients
-    train only a part of the model.
+    train only a part of the model. With `difference`, `trained` is w_k^(i) - w_k already.
     """
     keys = [key for key, array in sent.items() if array.dtype.kind == "f" and key in trained]
     if not any(sent[key].size for key in keys):
@@ -98,7 +102,10 @@ def sketch_of_update(
         if trained[key].shape != sent[key].shape:
             raise MisfitError(f"its array {key} has shape {trained[key].shape}, not {sent[key].shape}")
     wide = (np.result_type(sent[key], np.float32) for key in keys)
-    update = sketch(np.subtract(sent[key], trained[key], dtype=dtype) for key, dtype in zip(keys, wide, strict=True))
+    update = sketch(
+        np.subtract(0 if difference else sent[key], trained[key], dtype=dtype)
+        for key, dtype in zip(keys, wide, strict=True)
+    )
     if not np.abs(update).max() < LONGEST:
         raise SetAsideError("its update is too long")
     return update

@@ -16,6 +16,9 @@ from equifl.statistics import interval
 
 BySeed = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
 
+# Who records a live federation, by the table of its settings in the configuration.
+HOSTS = {"flower": "equifl.flower.FairSelection", "nvflare": "equifl.nvflare.FairFedAvg"}
+
 
 @dataclass(frozen=True)
 class Series:
@@ -120,7 +123,7 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     played = max(row["round"] for row in rows) + 1
     clients, score = config["clients"] or _clients_seen(rows), score_of(config)
     natural = config["data"].get("partition", {}).get("kind") == "natural"
-    same = len(config["seeds"]) == 1 or "flower" in config or natural
+    same = len(config["seeds"]) == 1 or not HOSTS.keys().isdisjoint(config) or natural
     return Numbers(
         rounds=config["rounds"] or played,
         played=played,

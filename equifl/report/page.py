@@ -27,7 +27,7 @@ from equifl.experiment.results import Results
 from equifl.experiment.table import Table
 from equifl.experiment.task_table import Score
 from equifl.report.figures import Drawing, Rows, draw
-from equifl.report.numbers import Numbers, make_numbers
+from equifl.report.numbers import HOSTS, Numbers, make_numbers
 from equifl.report.styles import STYLES, style
 
 REPORT = "report.html"
@@ -59,7 +59,7 @@ def make_page(results: Results) -> str:
     environment.filters |= {"nan": math.isnan, "data_uri": data_uri, "display_name": display_name}
     return environment.get_template("template.html.j2").render(
         title=_title(config["data"]["name"], numbers),
-        simulated="flower" not in config,
+        recorder=next((recorder for host, recorder in HOSTS.items() if host in config), None),
         numbers=numbers,
         lead=_lead(table, numbers.score),
         table=table,

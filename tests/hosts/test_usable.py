@@ -63,6 +63,8 @@ def test_an_update_is_what_was_sent_less_what_came_back_of_the_same_arrays() -> 
     trained = {"w": np.array([0, 1, 3], np.float32), "steps": np.array([9])}
     expected = sketch([np.array([1, 0, -2], np.float32)])
     np.testing.assert_array_equal(sketch_of_update(sent, trained, sketch), expected)
+    moved = {"w": np.array([-1, 0, 2], np.float32)}
+    np.testing.assert_array_equal(sketch_of_update(sent, moved, sketch, difference=True), expected)
     with pytest.raises(MisfitError, match=r"its array w has shape \(2,\), not \(3,\)"):
         sketch_of_update(sent, {"w": np.ones(2, np.float32)}, sketch)
     with pytest.raises(MisfitError, match="none of the floating-point arrays"):

@@ -1,0 +1,40 @@
+"""What a job can carry: NVFlare writes the arguments of a controller as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from equifl._numerics.checks import require
+from equifl.experiment.selector_tables import selector_table
+from equifl.selectors import Selector
+
+
+def table_of(selector: str | Mapping[str, Any] | Selector) -> dict[str, Any]:
+    """A selector as the table that a job can carry.
+
+    >>> table_of("rota")
+    {'class': 'rota'}
+    """
+    if isinstance(selector, str):
+        return {"class": selector}
+    table = dict(selector) if isinstance(selector, Mapping) else selector_table(selector)
+    try:
+        json.dumps(table)
+    except TypeError as error:
+        raise ValueError(
+            f"selector: {error}, and a job is JSON; write a class that has it built in, and name that: "
+            "{'class': 'package.module:Name'}"
+        ) from None
+    return table
+
+
+def plain_model(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model as nested lists of finite numbers."""
+    lists = {str(key): np.asarray(value, np.float32) for key, value in model.items()}
+    for key, array in lists.items():
+        require(f"model[{key!r}]", array, bool(np.isfinite(array).all()), "finite numbers")
+    return {key: array.tolist() for key, array in lists.items()}
