@@ -163,6 +163,19 @@ def test_a_checkbox_hides_the_intervals_of_all_figures(page: Page) -> None:
     expect(drawn("accuracy")).to_have_count(2 * 4)
 
 
+def test_intervals_hidden_while_figures_are_drawn_stay_hidden(browser: Browser, report: Path) -> None:
+    """Figures are drawn one after another, and the first can be used meanwhile."""
+    page = browser.new_page(viewport={"width": 1200, "height": 800})
+    page.set_default_timeout(PATIENCE)
+    page.goto(report.as_uri(), wait_until="commit")
+    page.wait_for_selector("#accuracy .legendtoggle", state="attached")
+    page.get_by_label("Show intervals").uncheck()
+    page.wait_for_selector("body[data-drawn]")
+    for name in ("accuracy", "dissimilarity", "worst10"):
+        expect(lines(page.locator(f"#{name}"))).to_have_count(4)
+    page.close()
+
+
 def test_paper_has_neither_checkbox_nor_buttons(page: Page) -> None:
     controls = (
         page.get_by_label("Show intervals"),
