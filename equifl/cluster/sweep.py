@@ -21,7 +21,7 @@ from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
 from equifl.sim.loop.parts import State, joined, part_of, runs_of, split
 from equifl.sim.models.zoo import MakeModule
-from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with
+from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with, state_of
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
 _DEATHS = 5  # of one worker after another, without a finished round, before the experiment is considered the cause
@@ -45,9 +45,9 @@ class Worker:
         """Run one round; returns its records, and a checkpoint after it if `keep`."""
         return self._federation.play(), self._federation.state() if keep else None
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """A checkpoint."""
-        return self._federation.state()
+    def state(self, most: int | None) -> dict[str, NDArray[Any]] | None:
+        """A checkpoint, if it has at most so many bytes."""
+        return state_of(self._federation, most)
 
 
 class Group:
@@ -62,7 +62,7 @@ class Group:
         self.config = config
         self._whole = whole
         self._made_of = dataset, device, engine, model
-        self._asked: deque[tuple[str, tuple[bool, ...], Any]] = deque()  # what is not answered yet: method and call
+        self._asked: deque[tuple[str, tuple[Any, ...], Any]] = deque()  # what is not answered yet: method and call
         self._deaths = 0
         self._start_worker()
 
@@ -79,7 +79,7 @@ class Group:
         cohorts = {run: chosen for run, chosen in cohorts_of(rows).items() if run in mine}
         self.ready.append(self.worker.load.remote(part_of(checkpoint, self._whole, self.config), cohorts))
 
-    def ask(self, method: str, *arguments: bool) -> None:
+    def ask(self, method: str, *arguments: bool | int | None) -> None:
         """Call a method of the worker; `answer` returns the results in the same order."""
         self._asked.append((method, arguments, getattr(self.worker, method).remote(*arguments)))
 
@@ -176,10 +176,13 @@ class Sweep:
         states = [state for _, state in answers if state is not None]
         return [found[run] for run in runs_of(self.config)], self._joined(states) if states else None
 
-    def state(self) -> State:
+    def state(self, most: int | None = None) -> State | None:
         """See `Player.state`."""
-        self._ask("state")
-        return self._joined(self._answers())
+        self._ask("state", most)
+        states = self._answers()
+        size = sum(array.nbytes for state in states for array in (state or {}).values())
+        small = most is None or size <= most
+        return self._joined(states) if small and all(state is not None for state in states) else None
 
     def saved(self) -> None:
         """See `Player.saved`: workers keep nothing beside a checkpoint."""
@@ -189,7 +192,7 @@ class Sweep:
         for group in self.groups:
             ray.kill(group.worker)
 
-    def _ask(self, method: str, *arguments: bool) -> None:
+    def _ask(self, method: str, *arguments: bool | int | None) -> None:
         for group in self.groups:
             group.ask(method, *arguments)
 

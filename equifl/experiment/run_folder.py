@@ -32,12 +32,13 @@ from equifl.experiment.records import (
     sealed,
     unsealed,
 )
+from equifl.experiment.swap import current, settle
 from equifl.extras import needed_by
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint.npz"
+CONFIG, ROUNDS, CHECKPOINT = FILES = "config.json", "rounds.jsonl", "checkpoint.npz"
 SERVER_MEMORY = "server_memory.npy"  # what a checkpoint is not to hold of the server rule's memory
 FORMAT = 2  # since when every row has a checksum
 _LOCK = ".lock"
@@ -64,6 +65,8 @@ class DamageError(ValueError):
 class RunFolder:
     """One run on the disk: `config.json`, `rounds.jsonl` (a row a round and run) and, to go on, `checkpoint.npz`.
 
+    While it grows, the folder `growing` within it holds the runs that it lacks.
+
     `RunFolder(path)` reads a run, also one that is going on. `RunFolder.open` starts or continues one and is the
     only writer until it is closed; it changes nothing that is there before the first write. A killed run leaves at
     worst half a row, which nobody gets to see. Each row ends with a checksum, which readers check and leave out.
@@ -82,10 +85,13 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._rounds = self.path / ROUNDS
-        self._checkpoint = self.path / CHECKPOINT
         self._lock: BaseFileLock | None = None
-        stored, self._crc = _stored(self.path / CONFIG)
+        self._read_config()
+
+    def _read_config(self) -> None:
+        place = current(self.path)
+        self._rounds, self._checkpoint = place / ROUNDS, place / CHECKPOINT
+        stored, self._crc = _stored(place / CONFIG)
         self._config: dict[str, Any] = stored["config"]
         self._made_with: dict[str, Any] = stored["made_with"]
         self.format: int = stored.get("format", 1)
@@ -107,11 +113,12 @@ class RunFolder:
             _sync_folder(path.parent)
         lock = _locked(path)
         try:
+            settle(path, FILES)
             if not (path / CONFIG).exists():
                 with replacing(path / CONFIG) as file:
                     file.write(sealed(text))
             folder = cls(path)
-            _require_same(path, folder.config, json.loads(text)["config"])
+            require_same(path, folder.config, json.loads(text)["config"])
         except BaseException:
             lock.release()
             raise
@@ -172,9 +179,15 @@ class RunFolder:
                 try:
                     rows.append(read_record(line, next(keys, None), self._config, required=required))
                 except ValueError as error:
+                    if self._replaced():  # the folder has grown since its configuration was read
+                        self._read_config()
+                        return self.readable(most)
                     at_end = not any(_intact(rest, required=required) for rest in (line, *file))
                     return rows, DamageError(f"{self._rounds}, line {number}: {error}", at_end=at_end)
         return rows, None
+
+    def _replaced(self) -> bool:
+        return self._lock is None and zlib.crc32((current(self.path) / CONFIG).read_bytes()) != self._crc
 
     def keep_first(self, rows: int) -> None:
         """Forget all rows after so many: where a run goes on from a checkpoint, they are made again."""
@@ -211,16 +224,17 @@ class RunFolder:
         advice = "put this run's own back, or delete it to run again from the first round"
         return ValueError(f"{self._checkpoint}: cannot be used ({reason}); {advice}")
 
-    def finish(self) -> None:
-        """Remove the checkpoint of a run whose rows are complete, once these are safe on the disk; and any rest."""
+    def finish(self, *, keep: bool = False) -> None:
+        """Put the rows of a complete run safely on the disk; remove any rest, and the checkpoint unless `keep`."""
         self._require_writer()
         self._sync_rows()
         with naming(self.path):
             _sync_folder(self.path)
-        with naming(self._checkpoint, "removed"):
-            self._checkpoint.unlink(missing_ok=True)
-        (self.path / SERVER_MEMORY).unlink(missing_ok=True)
-        for name in (CONFIG, ROUNDS, CHECKPOINT, SERVER_MEMORY):  # that a killed run was about to replace
+        if not keep:
+            with naming(self._checkpoint, "removed"):
+                self._checkpoint.unlink(missing_ok=True)
+            (self.path / SERVER_MEMORY).unlink(missing_ok=True)
+        for name in (*FILES, SERVER_MEMORY):  # that a killed run was about to replace
             (self.path / (name + TEMPORARY)).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -288,8 +302,9 @@ def _require_free_or_ours(path: Path) -> None:
         raise ValueError(f"{path}: is not empty and no run folder (it has no {CONFIG}); choose another folder")
 
 
-def _require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    found = _differences(dict(leaves(there)), dict(leaves(here)))
+def require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise ValueError, with the first keys in which they differ, unless two configurations are the same."""
+    found = _differences(there, here)
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise ValueError(
@@ -297,7 +312,9 @@ def _require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any])
         )
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def _differences(there_table: Mapping[str, Any], here_table: Mapping[str, Any]) -> list[str]:
+    there, here = dict(leaves(there_table)), dict(leaves(here_table))
+
     def shown(leaves: Mapping[str, Any], name: str) -> str:
         return json.dumps(leaves[name]) if name in leaves else "missing"
 

@@ -30,6 +30,7 @@ from equifl.sim.loop.federation import Federation
 from equifl.sim.models.zoo import MakeModule
 
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints; as many for each second that one took, if that was over a second
+KEPT_BYTES = 2**26  # of a checkpoint that a finished run keeps, to go on with more rounds
 GIT_SECONDS = 5.0  # time limit for git to report the commit
 
 State: TypeAlias = Mapping[str, NDArray[Any]]
@@ -58,8 +59,8 @@ class Player(Protocol):
         """The records of the next round, and a checkpoint after it if one is due; `more`: others may be begun."""
         ...
 
-    def state(self) -> State:
-        """A checkpoint after the last round returned."""
+    def state(self, most: int | None = None) -> State | None:
+        """A checkpoint after the last round returned; None if it has more than `most` bytes."""
         ...
 
     def saved(self) -> None:
@@ -114,11 +115,19 @@ class LocalPlayer:
     def saved(self) -> None:
         self._federation.server.saved()
 
-    def state(self) -> State:
-        return self._federation.state()
+    def state(self, most: int | None = None) -> State | None:
+        return state_of(self._federation, most)
 
     def close(self) -> None:
         """See `Player.close`."""
+
+
+def state_of(federation: Federation, most: int | None) -> dict[str, NDArray[Any]] | None:
+    """A checkpoint; None if it has more than `most` bytes, which is mostly known before it is made."""
+    if most is not None and federation.memory.nbytes > most:
+        return None
+    state = federation.state()
+    return None if most is not None and sum(array.nbytes for array in state.values()) > most else state
 
 
 def choose_device(device: str) -> str:

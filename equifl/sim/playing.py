@@ -13,10 +13,11 @@ import numpy as np
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.checkpoint import rounds_in
 from equifl.experiment.config import OLD_ENGINES, Config
+from equifl.experiment.growth import part_of_records
 from equifl.experiment.records import as_json
 from equifl.experiment.results import Records, Results
-from equifl.experiment.run_folder import CONFIG, FORMAT, ROUNDS, DamageError, RunFolder
-from equifl.sim.players import Player, State
+from equifl.experiment.run_folder import CONFIG, FORMAT, ROUNDS, SERVER_MEMORY, DamageError, RunFolder
+from equifl.sim.players import KEPT_BYTES, Player, State
 
 log = logging.getLogger("equifl")
 
@@ -32,11 +33,12 @@ def play(
 ) -> Records:
     """Run the rounds after the first `played`, and return all records; `recorded` are those that the folder keeps.
 
-    They are appended after every round; a checkpoint is written every few seconds. A finished experiment has none.
+    They are appended after every round; a checkpoint is written every few seconds. A finished experiment keeps its
+    last one, unless that is large: with it, more rounds can be added.
     """
     recorded = [] if recorded is None else recorded
     runs = len(config.selectors) * len(config.seeds)
-    every = recorded[: played * runs]
+    begun, every = played, recorded[: played * runs]
     player.begin(folder, checkpoint, every)
     for callback in callbacks:
         callback.on_start(config, player)
@@ -51,10 +53,24 @@ def play(
         if folder is not None and due is not None and more and played < config.rounds:
             _save_if_possible(folder, due, player)
     if folder is not None and played < config.rounds:
-        folder.save_checkpoint(player.state())
+        state = player.state()
+        assert state is not None
+        folder.save_checkpoint(state)
     elif folder is not None:
-        folder.finish()
+        folder.finish(keep=begun == played or _kept(folder, player))
     return every
+
+
+def _kept(folder: RunFolder, player: Player) -> bool:
+    """Whether the checkpoint after the last round is kept: if it is small, all in one file, and the disk takes it."""
+    state = None if (folder.path / SERVER_MEMORY).exists() else player.state(most=KEPT_BYTES)
+    try:
+        if state is not None:
+            folder.save_checkpoint(state)
+    except OSError as error:
+        log.warning("%s; the run is finished without it", error)
+        return False
+    return state is not None
 
 
 def _write(folder: RunFolder, found: Records, start: int, recorded: Records) -> None:
@@ -94,14 +110,19 @@ def last_state(folder: RunFolder, config: Config) -> tuple[State | None, int, Re
 
     With a checkpoint these are the records before it; later ones, damaged or not, are computed again to the same
     bytes. Without one all rounds are played again, and the records that are there must come out the same. Where every
-    record is there, all rounds are played, and the checkpoint does not matter. Nothing is changed here.
+    record is there, all rounds are played, and the checkpoint does not matter. Nor does one of the last round where
+    records are missing. Nothing is changed here.
     """
     records, damage = folder.readable()
     if complete(records, damage, config):
         return None, config.rounds, records
     checkpoint, where = folder.load_checkpoint(), folder.path / ROUNDS
-    runs = len(config.selectors) * len(config.seeds)
-    if checkpoint is None:
+    runs, played = len(config.selectors) * len(config.seeds), 0
+    try:
+        played = 0 if checkpoint is None else rounds_in(checkpoint, config.rounds)
+    except ValueError as error:
+        raise folder.unusable(error) from None
+    if checkpoint is None or played == config.rounds:
         if damage is not None and not damage.at_end:
             raise damage
         if damage is not None:
@@ -109,10 +130,6 @@ def last_state(folder: RunFolder, config: Config) -> tuple[State | None, int, Re
         if records:
             log.info("%s: no checkpoint; the %d records there are made again and compared", where, len(records))
         return None, 0, records
-    try:
-        played = rounds_in(checkpoint, config.rounds)
-    except ValueError as error:
-        raise folder.unusable(error) from None
     if len(records) < played * runs:
         missing = f"{where}: {len(records)} records where the checkpoint has {played * runs}"
         raise damage or ValueError(f"{missing}; put the whole file back, or start in another folder")
@@ -139,10 +156,17 @@ def finished_results(path: Path, config: Config) -> Results | None:
             log.warning("%s; it is after the last record, and removed", damage.found)
         try:
             folder.keep_first(len(records))
-            folder.finish()  # a run that was killed as it ended may have left its checkpoint
+            folder.finish(keep=True)
         except OSError as error:
             log.warning("%s", error)
         return Results(folder.config, folder.made_with, records, path)
+
+
+def part_of_folder(path: Path, config: Config) -> Results:
+    """The results of an experiment of which the folder holds more."""
+    folder = RunFolder(path)
+    records = part_of_records(folder.rows(), config, path)
+    return Results(json.loads(as_json(config.as_dict())), folder.made_with, records, path)
 
 
 def complete(records: Records, damage: DamageError | None, config: Config) -> bool:

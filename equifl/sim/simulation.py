@@ -12,16 +12,18 @@ from typing import Any, TypeAlias, Unpack
 from equifl._numerics.checks import keywords, known, require
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
+from equifl.experiment.growth import Holds, holds, spelled_as
 from equifl.experiment.results import Results
-from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.run_folder import CONFIG, RunFolder
 from equifl.experiment.sweep import points
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.download import Progress
 from equifl.sim.engines.choose import CHOICES
+from equifl.sim.growing import grown
 from equifl.sim.loop.environment import data_options, resolved
 from equifl.sim.players import LocalPlayer, Player
-from equifl.sim.playing import engine_for, finished_results, last_state, play
+from equifl.sim.playing import engine_for, finished_results, last_state, part_of_folder, play
 from equifl.sim.settings import Settings, as_written, configured, known_again, require_digest
 from equifl.sim.stopping import StopRequests
 
@@ -47,8 +49,9 @@ def simulate(
     """Run every selector with every seed, and return the results.
 
     With `out`, every round is recorded in that folder, and the same call resumes an interrupted experiment; of a
-    finished one it returns the results at once. Ctrl-C stops after the round, with a checkpoint in the folder, and
-    returns the results so far; a second one ends at once.
+    finished one it returns the results at once. With more selectors, seeds or rounds than the folder holds, only what
+    is missing is played; with fewer, that part is returned. Ctrl-C stops after the round, with a checkpoint in
+    the folder, and returns the results so far; a second one ends at once.
 
     All keys of the configuration file are keywords, with the same meaning, default and check (docs/simulator.md):
     `rounds=60`, `clients=30`, `per_round=5`, `seeds=5`, `selectors`, `data`, `evaluate_every=5`, `signal="update"`,
@@ -122,30 +125,39 @@ def _simulated(
     downloads: Progress | None,
     player: MakePlayer,
 ) -> Results:
-    """The results of one experiment: those in the folder, if they are finished, or played now."""
+    """The results of one experiment: those in the folder, or what is missing of them played now."""
     known("engine", [config.engine], CHOICES)
-    done = None if path is None else finished_results(path, config)
-    if done is not None:
-        log.info("%s: finished already; to run it again, choose another folder", path)
-        return done
+    held = Holds.THE_SAME
+    if path is not None and (path / CONFIG).is_file():
+        stored = RunFolder(path).config
+        config = spelled_as(stored, config)
+        held = holds(path, stored, config)
+        if held is not Holds.LESS:
+            done = part_of_folder(path, config) if held is Holds.MORE else finished_results(path, config)
+            if done is not None:
+                log.info("%s: finished already; to run it again, choose another folder", path)
+                return done
     if dataset is None:
         dataset = load_data(config, data_dir, downloads)
         require_digest(config, dataset)
-    config = resolved(config, dataset)
-    # Before the folder is made, so that an invalid experiment leaves none.
-    playing = player(
-        config, dataset, device=device, engine=config.engine if path is None else engine_for(path, config)
-    )
-    try:
-        if path is None:
-            played = play(config, playing, None, callbacks)
-            results = Results(config.as_dict(), playing.made_with, played)
-        else:
-            with RunFolder.open(path, config.as_dict(), playing.made_with) as folder:
-                played = play(config, playing, folder, callbacks, *last_state(folder, config))
-                results = Results(folder.config, folder.made_with, played, path)
-    finally:
-        playing.close()
+    config, engine = resolved(config, dataset), config.engine if path is None else engine_for(path, config)
+
+    def played(part: Config, place: Path | None) -> Results:
+        done = finished_results(place, part) if place is not None and place != path else None
+        if done is not None:
+            return done
+        playing = player(part, dataset, device=device, engine=engine)
+        try:
+            if place is None:
+                return Results(part.as_dict(), playing.made_with, play(part, playing, None, callbacks))
+            # Not before, so that an invalid experiment leaves no folder.
+            with RunFolder.open(place, part.as_dict(), playing.made_with) as folder:
+                records = play(part, playing, folder, callbacks, *last_state(folder, part))
+                return Results(folder.config, folder.made_with, records, place)
+        finally:
+            playing.close()
+
+    results = grown(path, config, played) if path is not None and held is Holds.LESS else played(config, path)
     for callback in callbacks:
         callback.on_end(results)
     return results

@@ -16,7 +16,7 @@ from equifl.experiment.config import Config
 from equifl.experiment.results import Records, Results, load_results
 from equifl.experiment.run_folder import CHECKPOINT, RunFolder
 from equifl.report.page import make_page
-from equifl.sim import players
+from equifl.sim import players, playing
 from equifl.sim.loop.federation import Federation
 from equifl.sim.players import choose_device, made_with, revision
 from equifl.sim.playing import finished_results
@@ -256,11 +256,15 @@ def plain(rounds: bytes) -> bytes:
     return re.sub(rb', "crc": "[0-9a-f]{8}"}', b"}", rounds)
 
 
-def test_a_finished_run_has_no_checkpoint_and_nothing_left_to_play(
-    tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [players.KEPT_BYTES, 1000])
+def test_a_finished_run_keeps_a_small_checkpoint_and_has_nothing_left_to_play(
+    most: int, tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(playing, "KEPT_BYTES", most)
+    monkeypatch.setattr(players, "CHECKPOINT_SECONDS", -1.0)
     assert play(tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.json", "rounds.jsonl"}
+    kept = {CHECKPOINT} if most > 1000 else set()
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.json", "rounds.jsonl"} | kept
     monkeypatch.setattr(Federation, "play", never)
     assert play(tmp_path / "run")
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
@@ -279,10 +283,10 @@ def test_an_unfinished_run_has_a_checkpoint_and_is_not_taken_for_finished(tmp_pa
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_checkpoint_beside_complete_records_is_not_read_but_removed(
+def test_a_checkpoint_beside_complete_records_is_not_read(
     damaged: bool, tmp_path: Path, uninterrupted: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs of an older version end so, and those that were killed at the last moment."""
+    """It is for more rounds; one that was killed at the last moment may have left an earlier one."""
     assert play(tmp_path / "run")
     checkpoint = tmp_path / "run" / CHECKPOINT
     monkeypatch.setattr(Federation, "play", never)
@@ -291,8 +295,9 @@ def test_a_checkpoint_beside_complete_records_is_not_read_but_removed(
             folder.save_checkpoint({"rounds_played": np.array(3)})
         if damaged:
             checkpoint.write_bytes(b"half of it")
+        before = checkpoint.read_bytes()
         assert again()
-        assert not checkpoint.exists()
+        assert checkpoint.read_bytes() == before
         assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
 
 
@@ -301,12 +306,12 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from equifl.experiment import run_folder as records
-from equifl.sim import players
+from equifl.sim import players, playing
 from tests.sim.test_simulation import CONFIG, play
 
 folder, moment, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 players.CHECKPOINT_SECONDS = seconds
-append, sync, unlink = records.RunFolder.append, records._sync_folder, Path.unlink
+append, sync, save = records.RunFolder.append, records._sync_folder, records.RunFolder.save_checkpoint
 
 def die_at(now):
     if now == moment:
@@ -322,18 +327,17 @@ def appending(self, rows):
     if rows[0]["round"] == CONFIG.rounds - 1:
         die_at("all records")
 
+def saving(self, arrays):
+    last = int(arrays["rounds_played"]) == CONFIG.rounds
+    die_at("before the last checkpoint" if last else "")
+    save(self, arrays)
+    die_at("the last checkpoint" if last else "")
+
 def syncing(path):
-    ends = path == folder and (folder / records.CHECKPOINT).exists()
-    die_at("records on the disk" if ends else "")
     sync(path)
-    die_at("folder on the disk" if ends else "")
+    die_at("folder on the disk" if path == folder and (folder / records.CHECKPOINT).exists() else "")
 
-def unlinking(self, **options):
-    unlink(self, **options)
-    if self.name == records.CHECKPOINT:
-        die_at("checkpoint removed")
-
-records.RunFolder.append, records._sync_folder, Path.unlink = appending, syncing, unlinking
+records.RunFolder.append, records._sync_folder, records.RunFolder.save_checkpoint = appending, syncing, saving
 play(folder)
 """
 
@@ -346,9 +350,10 @@ play(folder)
         ("half of the last records", 1e9),  # and none
         ("all records", -1.0),
         ("all records", 1e9),
-        ("records on the disk", -1.0),
-        ("folder on the disk", -1.0),
-        ("checkpoint removed", -1.0),
+        ("before the last checkpoint", -1.0),
+        ("before the last checkpoint", 1e9),
+        ("the last checkpoint", -1.0),
+        ("folder on the disk", 1e9),
     ],
 )
 def test_killed_as_it_ends_it_goes_on_to_the_same_bytes(
@@ -359,14 +364,13 @@ def test_killed_as_it_ends_it_goes_on_to_the_same_bytes(
     killed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     rounds = folder / "rounds.jsonl"
-    assert (folder / CHECKPOINT).exists() == (seconds < 0 and moment != "checkpoint removed")
+    assert (folder / CHECKPOINT).exists() == (seconds < 0 or moment == "folder on the disk")
     complete = rounds.read_bytes() == uninterrupted
     assert complete == (moment != "half of the last records")
     if complete:
         monkeypatch.setattr(Federation, "play", never)
     assert play(folder)
     assert rounds.read_bytes() == uninterrupted
-    assert not (folder / CHECKPOINT).exists()
 
 
 def test_a_checkpoint_that_the_disk_refuses_does_not_end_a_run(
@@ -391,7 +395,9 @@ def test_a_checkpoint_that_the_disk_refuses_does_not_end_a_run(
     warning = (
         f"{tmp_path / 'run' / CHECKPOINT}: cannot be written (File too large); the run goes on and tries again later"
     )
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [warning] * 2
+    last = warning.replace("goes on and tries again later", "is finished without it")
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [warning, warning, last]
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == uninterrupted
 
 

@@ -142,6 +142,12 @@ class ClientMemory:
             (pairwise,) = to_host(self.pairwise)
         self.distances = {} if self._sketch else dict(zip(self.informed, pairwise, strict=True))
 
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes `state` has."""
+        sketches = 4 * (self._sketch or 0) * len(self.informed) * len(self._runs[0].store)
+        return int(sketches + self.updates.nbytes + self.pairwise.nbytes)
+
     def state(self) -> dict[str, NDArray[Any]]:
         """The whole state as plain arrays."""
         stores = [run.store.state_dict() for run in self._runs]
