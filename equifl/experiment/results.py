@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from equifl._numerics.checks import require
 from equifl.experiment import frames
-from equifl.experiment.names import listed
+from equifl.experiment.names import listed, variant_notes
 from equifl.experiment.run_folder import RunFolder
 from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
 from equifl.experiment.table import Table, make_table
@@ -116,7 +116,8 @@ class Results:
             parameters=self.parameters,
             score=self.score,
         )
-        return replace(made, notes=(*made.notes, f"{self.left_out}.")) if self.left_out else made
+        more = [*variant_notes(self.config), *([f"{self.left_out}."] if self.left_out else [])]
+        return replace(made, notes=(*made.notes, *more))
 
     def _late(self) -> int:
         """N / k: the rounds in which everybody could have been selected once."""

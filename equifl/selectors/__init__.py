@@ -10,6 +10,7 @@ from equifl.selectors.divfl import DivFL
 from equifl.selectors.fedgs import FedGS
 from equifl.selectors.greedy_selection import maximise
 from equifl.selectors.label_balance import LabelBalance
+from equifl.selectors.oort import Oort
 from equifl.selectors.optimal_sampling import OptimalSampling
 from equifl.selectors.power_of_choice import PowerOfChoice
 from equifl.selectors.reshuffle import Reshuffle
@@ -32,6 +33,7 @@ SELECTORS: Mapping[str, type] = {
     "clustered_sampling": ClusteredSampling,
     "fedgs": FedGS,
     "active_fl": ActiveFL,
+    "oort": Oort,
     "label_balance": LabelBalance,
     "optimal_sampling": OptimalSampling,
 }
@@ -46,6 +48,7 @@ __all__ = [
     "HasObjective",
     "HasWeights",
     "LabelBalance",
+    "Oort",
     "OptimalSampling",
     "PowerOfChoice",
     "Reshuffle",

@@ -17,7 +17,15 @@ from equifl.signals import Ints, Signals
 class PowerOfChoice:
     """The k largest losses among d clients drawn without replacement, with probability proportional to size.
 
+    Which of its authors' variants runs is decided by what losses are reported, not here: fresh ones of all clients
+    (`signal = "gradient"`, a probe on Flower) make it pow-d; the same from a part of each client's examples
+    (`signal_examples`) cpow-d; those of the last selection (the default) rpow-d. `variant` has the name. With fresh
+    losses the simulator asks all clients; the authors' pow-d asks the d drawn ones, and would send less.
+
     Clients whose loss is unknown come first, in random order.
+
+    Reference: Y. J. Cho, J. Wang, G. Joshi, *Client Selection in Federated Learning: Convergence Analysis and
+    Power-of-Choice Selection Strategies*, 2020.
 
     Args:
         candidates: d, at least k; None = 2k.
@@ -49,3 +57,16 @@ class PowerOfChoice:
             return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:places]]
 
         return unknown_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose)
+
+
+def variant(*, fresh: bool, subsample: bool) -> str:
+    """The authors' name of what runs: pow-d, cpow-d or rpow-d.
+
+    Args:
+        fresh: losses are those of the current model; else those of each client's last selection.
+        subsample: losses are computed from a part of each client's examples.
+
+    >>> variant(fresh=True, subsample=False), variant(fresh=False, subsample=False)
+    ('pow-d', 'rpow-d')
+    """
+    return ("cpow-d" if subsample else "pow-d") if fresh else "rpow-d"

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from equifl import PowerOfChoice, Signals
+from equifl.experiment.config import Config
+from equifl.experiment.names import variant_notes
 from equifl.testing import SelectorContract, random_signals
 
 
@@ -33,6 +35,22 @@ def test_draws_twice_k_by_default_in_proportion_to_size() -> None:
     first = 1 / 4 + 1 / 4 * 1 / 3 + 2 / 4 * 1 / 2  # drawn first; after client 1; after client 2
     assert np.mean(np.array(chosen) == 0) == pytest.approx(first, abs=5 * np.sqrt(first * (1 - first) / draws))
     assert set(chosen) == {0, 1}  # of two drawn, the better off is never taken
+
+
+@pytest.mark.parametrize(
+    ("overrides", "note"),
+    [
+        ([], "Power-of-Choice is its authors' rpow-d: losses are those of each client's last selection."),
+        (["signal=gradient"], "Power-of-Choice is its authors' pow-d: losses are fresh."),
+        (
+            ["signal=gradient", "signal_examples=9"],
+            "Power-of-Choice is its authors' cpow-d: losses are fresh, from a part of its examples.",
+        ),
+        (["selectors={uniform={}}"], None),
+    ],
+)
+def test_a_table_says_which_variant_ran(overrides: list[str], note: str | None) -> None:
+    assert variant_notes(Config.load(overrides=overrides).as_dict()) == ([note] if note else [])
 
 
 def test_ties_go_to_the_lowest_index() -> None:
