@@ -15,7 +15,7 @@ CHECKED = {
     "quickstart.md": [pytest.mark.slow],
     "tutorials/compare.md": [pytest.mark.slow],
     "tutorials/selector.md": [pytest.mark.slow],
-    "tutorials/server-rule.md": [],
+    "tutorials/server-rule.md": [pytest.mark.slow],
     "tutorials/federation.md": [pytest.mark.slow, pytest.mark.flower, pytest.mark.ray],
 }
 

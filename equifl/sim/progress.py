@@ -12,8 +12,11 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from equifl.extras import needed_by
+
+with needed_by("equifl.sim"):
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
