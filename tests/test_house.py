@@ -138,6 +138,7 @@ ELSEWHERE = {
     "test_release.py": "the distributions",
     "test_benchmarks.py": "benchmarks/",
     "tools/test_cohorts.py": "tools/",
+    "tools/test_anchors.py": "tools/",
     "tools/test_results_page.py": "tools/",
     "tools/test_site.py": "tools/site",
     "tools/test_reliability_page.py": "tools/",

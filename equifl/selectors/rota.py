@@ -34,6 +34,12 @@ class Rota:
     A plan covers a random part of a large pool: 32 groups, at most 2,048 clients. A large cohort from such a pool is
     made of several plans, each of at most 128 places.
 
+    What each half contributes, as measured on the digits (20 seeds, `results/anchors.json`; accuracy / dissimilarity,
+    the mean over the second half of the rounds): Random 82.1 / 15.9, turns alone (`Reshuffle`) 82.7 / 15.2, balance
+    alone (`Balanced`) 85.6 / 13.2, both 86.3 / 12.9, full participation 87.9 / 11.9. Balance does most of the work.
+    Turns make participation equal, and add 0.7 +- 0.5 points of accuracy to balance; without it their effect is not
+    decided.
+
     >>> signals = Signals(updates=[[-2.0], [2.0], [-1.0], [1.0]])
     >>> sorted(Rota().select(signals, 2, rng=0).tolist()) in ([0, 1], [2, 3])
     True

@@ -1,0 +1,144 @@
+"""Orderings that others published, or that a docstring states, in small runs of our own.
+
+python -m tools.anchors [NAME ...]        # plays them, and writes results/anchors.json (mnist: see `equifl data get`)
+
+Each is a setting, two selectors and a measure, and comes out as the mean of the paired differences over seeds with its
+95 % interval. They are small enough for two cores; what is left out of the authors' settings is said in `setting`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equifl.sim.simulation import simulate
+from equifl.statistics import interval
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "anchors.json"
+DIGITS: dict[str, Any] = {"data": "digits", "clients": 30, "per_round": 5, "rounds": 60, "evaluate_every": 6}
+ANCHORS: dict[str, dict[str, Any]] = {
+    "halves_of_rota": {
+        "claim": "of Rota's two halves balance makes the accuracy even, and turns make participation equal",
+        "source": "the docstring of Rota",
+        "setting": "digits, 30 clients of two digits each, 5 a round, 60 rounds, the configuration's defaults",
+        "settings": DIGITS | {"seeds": 20},
+        "selectors": {
+            "uniform": {},
+            "reshuffle": {},
+            "balanced": {},
+            "balanced_loss": {"class": "balanced", "prefer": "loss"},
+            "rota": {},
+        },
+        "measures": ["accuracy", "dissimilarity", "worst10", "gini"],
+    },
+    "full_participation": {
+        "claim": "the limit of selection in the setting of halves_of_rota",
+        "source": "the docstring of Rota",
+        "setting": "as halves_of_rota, with all 30 clients in every round",
+        "settings": DIGITS | {"seeds": 20, "per_round": 30},
+        "selectors": {"full": {"class": "uniform"}},
+        "measures": ["accuracy", "dissimilarity", "worst10", "gini"],
+    },
+    "clustered_sampling": {
+        "claim": "clustered sampling has a lower training loss than sampling by size, where a client has one class",
+        "source": "Fraboni et al. 2021, figure 1",
+        "setting": "MNIST, 100 clients of one digit each, 10 a round, 50 steps of 50 examples, learning rate 0.01, a "
+        "hidden layer of 50; theirs has 200 rounds, and draws the others with replacement",
+        "settings": {
+            "data": "mnist",
+            "partition": {"kind": "classes", "classes_per_client": 1},
+            "clients": 100,
+            "per_round": 10,
+            "rounds": 60,
+            "evaluate_every": 5,
+            "seeds": 5,
+            "signal_examples": 100,
+            "train": {"model": "mlp", "model_options": {"hidden": 50}, "steps": 50, "batch_size": 50, "lr": 0.01},
+        },
+        "selectors": {"uniform": {}, "clustered_sampling": {}},
+        "measures": ["global_loss", "accuracy"],
+    },
+    "power_of_choice": {
+        "claim": "with fresh losses (pow-d) of 15 candidates the training loss falls faster than at random",
+        "source": "Cho, Wang, Joshi 2020, section 5 (logistic regression on Synthetic(1, 1))",
+        "setting": "Synthetic(1, 1), 30 clients, 1 a round, 30 steps of 50 examples, learning rate 0.05; 60 of their "
+        "800 rounds, where they report the largest difference",
+        "settings": {
+            "data": {"name": "synthetic", "alpha": 1.0, "beta": 1.0, "partition": {"kind": "natural"}},
+            "clients": 30,
+            "per_round": 1,
+            "rounds": 60,
+            "evaluate_every": 5,
+            "seeds": 10,
+            "signal": "gradient",
+            "train": {"model": "logistic", "steps": 30, "batch_size": 50, "lr": 0.05},
+        },
+        "selectors": {
+            "uniform": {},
+            "pow_2": {"class": "power_of_choice", "candidates": 2},
+            "pow_15": {"class": "power_of_choice", "candidates": 15},
+        },
+        "measures": ["global_loss", "accuracy"],
+    },
+}
+
+
+def play(name: str, **other: Any) -> list[dict[str, Any]]:
+    """The records of an anchor; `other` replaces settings, such as `rounds`."""
+    return simulate(selectors=ANCHORS[name]["selectors"], **(ANCHORS[name]["settings"] | other)).records
+
+
+def summary(name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """By selector and seed: the mean of each measure over the second half of the evaluations; and three cohorts."""
+    found: dict[str, Any] = {}
+    for selector in ANCHORS[name]["selectors"]:
+        own = [record for record in records if record["selector"] == selector]
+        runs = {seed: [r for r in own if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in own)}
+        values = {measure: [late_mean(run, measure) for run in runs.values()] for measure in ANCHORS[name]["measures"]}
+        found[selector] = values | {"first_cohorts": [sorted(record["cohort"]) for record in own[:3]]}
+    return found
+
+
+def late_mean(run: list[dict[str, Any]], measure: str) -> float:
+    """The mean over the second half of a run's evaluations."""
+    seen = [record for record in run if "accuracy" in record]
+    values = [record["participation"]["gini"] if measure == "gini" else record[measure] for record in seen]
+    return round(float(np.mean(values[len(values) // 2 :])), 4)
+
+
+def written(results: dict[str, Any]) -> str:
+    """As JSON, a line a selector."""
+    parts = []
+    for name, one in results.items():
+        rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in one["selectors"].items())
+        told = "\n".join(f" {json.dumps(key)}: {json.dumps(one[key])}," for key in ("claim", "source", "setting"))
+        parts.append(f'{json.dumps(name)}: {{\n{told}\n "selectors": {{\n{rows}\n }}\n}}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def difference(results: dict[str, Any], name: str, first: str, second: str, measure: str) -> tuple[float, float]:
+    """Of two selectors of an anchor, first less second, seed by seed: the mean, and half of its 95 % interval."""
+    ours, theirs = (np.array(results[name]["selectors"][selector][measure]) for selector in (first, second))
+    return interval((ours - theirs).tolist())
+
+
+def main() -> None:
+    """Play the anchors that are named, or all."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[*ANCHORS, []])
+    names = parser.parse_args().names or list(ANCHORS)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names:
+        told = {key: ANCHORS[name][key] for key in ("claim", "source", "setting")}
+        results[name] = told | {"selectors": summary(name, play(name))}
+        RESULTS.write_text(written({key: results[key] for key in ANCHORS if key in results}))
+        print(f"played {name}")
+
+
+if __name__ == "__main__":
+    main()
