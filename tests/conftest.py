@@ -43,8 +43,8 @@ def unpacked(folder: Path, *names: str) -> Path:
 
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with mnist and heart-disease."""
-    return unpacked(tmp_path_factory.mktemp("data"), "mnist", "heart-disease")
+    """A data folder with mnist, heart-disease and shakespeare."""
+    return unpacked(tmp_path_factory.mktemp("data"), "mnist", "heart-disease", "shakespeare")
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,8 @@ class Data:
     `beta`: synthetic: how much the clients' inputs differ; None = 1.
     `iid`: synthetic: one model and one distribution of inputs for all clients; None = no.
     `largest`: synthetic: examples of a client at most; None = 2000.
+    `length`: shakespeare: characters of an example; None = 64.
+    `characters`: shakespeare: leave out speakers who say fewer; None = 2000.
     `digest`: what tells these data from others; others are refused. `simulate` writes it for arrays; None = any.
     """
 
@@ -84,6 +86,8 @@ class Data:
     beta: float | None = None
     iid: bool | None = None
     largest: int | None = None
+    length: int | None = None
+    characters: int | None = None
     digest: str | None = None
     partition: Partition = field(default_factory=Partition)
 
@@ -103,7 +107,7 @@ _FLAT = {f.name for f in dataclasses.fields(Partition)} - {f.name for f in datac
 class Train:
     """What a client does in a round: `steps` batches, or `epochs` passes over its data.
 
-    `model`: lenet, mlp, logistic, or a torch.nn.Module of your own as "package.module:Class".
+    `model`: lenet, mlp, logistic, linear, transformer, or a torch.nn.Module of your own as "package.module:Class".
     `model_options`: keywords of the model, such as { hidden = 64 }.
     `steps`: batches a round; None = 10, or as many as `epochs` take.
     `epochs`: passes over its data a round, instead of `steps`.

@@ -14,8 +14,7 @@ from equifl.experiment.config import Config, make_selector
 from equifl.experiment.names import listed
 from equifl.experiment.records import as_json
 from equifl.experiment.run_folder import require_same
-
-_EVALUATION = "accuracy"  # the first field that an evaluation adds to a record; it adds its fields after all others
+from equifl.experiment.task_table import is_evaluated, score_of
 
 
 class Holds(Enum):
@@ -130,21 +129,22 @@ def part_of_records(records: Iterable[dict[str, Any]], asked: Config, path: Path
     found = [by_key[key] for key in wanted]
     every = asked.evaluate_every
     allowed = f"rounds that {path} has evaluated, every {every}; or choose another folder"
-    require("rounds", asked.rounds, _EVALUATION in found[-1], allowed)
+    require("rounds", asked.rounds, is_evaluated(found[-1]), allowed)
     return found
 
 
 def with_more_rounds(records: Iterable[dict[str, Any]], stored: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Records as if the experiment had more rounds: the last is evaluated only if it is its turn."""
-    last, every = stored["rounds"] - 1, stored["evaluate_every"]
+    last, every, first = stored["rounds"] - 1, stored["evaluate_every"], score_of(stored).key
     if stored["rounds"] % every == 0:
         return list(records)
-    return [_unevaluated(record) if record["round"] == last else record for record in records]
+    return [_unevaluated(record, first) if record["round"] == last else record for record in records]
 
 
-def _unevaluated(record: dict[str, Any]) -> dict[str, Any]:
+def _unevaluated(record: dict[str, Any], first: str) -> dict[str, Any]:
+    """A record without what an evaluation added to it: from this field on, which comes after all others."""
     names = list(record)
-    return {name: record[name] for name in names[: names.index(_EVALUATION) if _EVALUATION in record else None]}
+    return {name: record[name] for name in names[: names.index(first) if first in record else None]}
 
 
 def _more(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -271,6 +271,17 @@ def test_results_of_two_tasks_are_not_joined(regression: Results, tmp_path: Path
         load_results(regression.folder, tmp_path / "classes")
 
 
+def test_a_folder_of_another_score_grows_to_the_same_bytes(tmp_path: Path) -> None:
+    data, run = of(SUM, None, owners=OWNERS), RUN | {"evaluate_every": 2, "model": "linear", "task": "regression"}
+    simulate(data=data, out=tmp_path / "grown", **(run | {"rounds": 3, "seeds": 1}))
+    grown = simulate(data=data, out=tmp_path / "grown", **(run | {"rounds": 5}))
+    at_once = simulate(data=data, out=tmp_path / "at once", **(run | {"rounds": 5}))
+    assert grown.records == at_once.records
+    assert [("score" in record) for record in grown.records[:16:4]] == [False, True, False, True]
+    fewer = simulate(data=data, out=tmp_path / "grown", **(run | {"rounds": 4}))
+    assert fewer.records == at_once.records[:16]
+
+
 def test_a_record_whose_score_is_no_number_is_damaged(regression: Results, tmp_path: Path) -> None:
     record, config = regression.records[0], regression.config
     key = (0, "uniform", 0)

@@ -21,6 +21,7 @@ from equifl.sim.data.download import SOURCES, Progress, get, locate
 from equifl.sim.data.heart_disease import read_heart_disease
 from equifl.sim.data.idx import read_idx
 from equifl.sim.data.own_arrays import load_own_arrays
+from equifl.sim.data.shakespeare import read_shakespeare
 from equifl.sim.data.synthetic import make_synthetic
 
 
@@ -89,6 +90,7 @@ _CATALOGUE: dict[str, tuple[str, int | None, int | None, Callable[..., Dataset]]
         88,
         load_diabetes,
     ),
+    "shakespeare": ("the next character in the plays, 99 speakers; natural clients", None, None, read_shakespeare),
     "synthetic": ("synthetic(alpha, beta) of FedProx, 60 features; natural clients", None, None, make_synthetic),
     "arrays": ("your own: an .npz file with x_train, y_train, x_test, y_test", None, None, load_own_arrays),
 }

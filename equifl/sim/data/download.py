@@ -100,6 +100,12 @@ SOURCES: dict[str, Source] = {
         addresses=("https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/",),
         download=39_570,
     ),
+    "shakespeare": Source(
+        folder="shakespeare",
+        files={"input.txt": "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
+        addresses=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
+        download=1_115_394,
+    ),
 }
 
 

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from equifl._numerics.checks import brief, integer, require, shown
+from equifl._numerics.checks import brief, integer, is_number, require, shown
 from equifl.experiment.named_object import named_object
 from equifl.sim.models.dropout import with_seeded_dropout
 from equifl.sim.models.trained_weights import trained
+from equifl.sim.models.transformer import CausalTransformer
 from equifl.sim.models.validation import validate
 
 Shape: TypeAlias = tuple[int, ...]
@@ -56,6 +57,20 @@ def mlp(shape: Shape, classes: int, hidden: int = 64) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
+def transformer(
+    shape: Shape, classes: int, width: int = 32, heads: int = 2, layers: int = 1, dropout: float = 0.0
+) -> nn.Module:
+    """A causal transformer: what follows each token of a sequence."""
+    allowed = f"lenet, mlp or logistic for data of shape {shape}; transformer is for sequences of tokens"
+    require("train.model", "transformer", len(shape) == 1, allowed)
+    for name, value in (("width", width), ("heads", heads), ("layers", layers)):
+        integer(f"train.model_options.{name}", value, least=1)
+    require("train.model_options.heads", heads, width % heads == 0, f"a divisor of the width {width}")
+    inside = is_number(dropout) and 0 <= dropout < 1
+    require("train.model_options.dropout", dropout, inside, "from 0 to below 1")
+    return CausalTransformer(shape[0], classes, width=width, heads=heads, layers=layers, dropout=dropout)
+
+
 def linear(shape: Shape, classes: int) -> nn.Module:
     """One linear layer: linear regression, or with classes multinomial logistic regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape).numel(), classes))
@@ -66,7 +81,13 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
     return linear(shape, classes)
 
 
-MODELS: Mapping[str, Callable[..., nn.Module]] = {"lenet": lenet, "mlp": mlp, "logistic": logistic, "linear": linear}
+MODELS: Mapping[str, Callable[..., nn.Module]] = {
+    "lenet": lenet,
+    "mlp": mlp,
+    "logistic": logistic,
+    "linear": linear,
+    "transformer": transformer,
+}
 
 
 def make_module(

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from equifl.sim.models.zoo import count_parameters, lenet, make_module
+from equifl.sim.models.zoo import build_module, count_parameters, lenet, make_module
 
 
 @pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 44_426), ((3, 32, 32), 62_006), ((1, 8, 8), 19_754)])
@@ -39,7 +39,7 @@ def test_weights_are_counted_without_making_them() -> None:
             "lennet",
             {},
             (1, 8, 8),
-            r"train.model: 'lennet' is not allowed; allowed: lenet, mlp, logistic, linear or package",
+            r"train.model: 'lennet' is not allowed; allowed: lenet, mlp, logistic, linear, transformer or",
         ),
         ("mlp", {"hiden": 3}, (1, 8, 8), r"train.model: 'mlp' with {'hiden': 3} cannot be made"),
         ("no.such.module:Net", {}, (1, 8, 8), r"cannot be found \(No module named 'no'\)"),
@@ -51,6 +51,32 @@ def test_weights_are_counted_without_making_them() -> None:
 def test_rejects_models_that_cannot_be_made(name: str, options: Any, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_module(name, shape, 10, options)
+
+
+def test_a_transformer_looks_at_what_is_before_alone() -> None:
+    module = build_module("transformer", (6,), 9, {"width": 8, "heads": 4, "layers": 2}).eval()
+    x = torch.randint(0, 9, (5, 6), generator=torch.Generator().manual_seed(0))
+    changed = x.clone()
+    changed[:, 4] = (x[:, 4] + 1) % 9
+    with torch.no_grad():
+        first, second = module(x), module(changed)
+    assert first.shape == (5, 6, 9)
+    torch.testing.assert_close(first[:, :4], second[:, :4])
+    assert (first[:, 4:] != second[:, 4:]).any(dim=2).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((1, 8, 8), {}, r"lenet, mlp or logistic for data of shape \(1, 8, 8\); transformer is for sequences"),
+        ((6,), {"heads": 3}, "train.model_options.heads: 3 is not allowed; allowed: a divisor of the width 32"),
+        ((6,), {"layers": 0}, "train.model_options.layers: 0 is not allowed"),
+        ((6,), {"dropout": 1.0}, "train.model_options.dropout: 1.0 is not allowed; allowed: from 0 to below 1"),
+    ],
+)
+def test_a_transformer_that_cannot_be_is_refused(shape: tuple[int, ...], options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_module("transformer", shape, 9, options)
 
 
 def test_takes_a_module_of_ones_own_with_options() -> None:

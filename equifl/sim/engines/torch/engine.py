@@ -43,8 +43,8 @@ class TorchEngine:
 
     Args:
         job: the model, data, device and task; the arrays are transferred to the device once.
-        budget: input numbers processed at a time, which bounds the memory (default 2^17 on a CPU:
-            five LeNets with a batch of 32 each; 2^26 on a GPU).
+        budget: input numbers (or outputs of sequences) processed at a time, which bounds the memory (default 2^17 on a
+            CPU: five LeNets with a batch of 32 each; 2^26 on a GPU).
     """
 
     name: ClassVar[str] = "torch"
@@ -63,6 +63,10 @@ class TorchEngine:
         self._budget = budget or (2**26 if on_gpu else 2**17)
         self._evaluated = self._budget * (1 if on_gpu else 8)  # without gradients a CPU's caches hold more
         self._example = dataset.x_train[0].size
+        if (
+            dataset.y_train.ndim > 1
+        ):  # a class at every position, or several numbers: there is more to hold than inputs
+            self._example = max(self._example, dataset.y_train[0].size * (dataset.classes or 1))
         self._steps: dict[Hashable, RecordedStep | None] = {}
         self._kept, self._least = _KEPT, 5
         self._pool = None if on_gpu else ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,))
