@@ -18,7 +18,8 @@ from scale_points import SEED, busy_seconds, others, peak_bytes, prepared
 from equifl import Signals
 from equifl.cluster import ClusterSelector
 from equifl.cluster.population import Population
-from equifl.cluster.session import connect, worker
+from equifl.cluster.session import connect
+from equifl.cluster.workers import worker
 from equifl.signals import Ints
 
 WORKERS = (1, 2, 4)

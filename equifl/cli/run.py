@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import sys
@@ -48,6 +49,14 @@ from equifl.sim.stopping import StopRequests
     help="Spread the runs over a Ray cluster: the one at ADDRESS (`auto`: the one this machine is in), else over "
     "this machine's CPUs or GPUs. Needs equifl[cluster].",
 )
+@click.option(
+    "--ray-wait",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --ray: how long to wait for free CPUs or GPUs.",
+)
 @click.option("--quiet", is_flag=True, help="No progress and no table.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON on standard output, nothing else.")
 def run(
@@ -58,6 +67,7 @@ def run(
     data_dir: Path | None,
     device: str,
     cluster: str | None,
+    ray_wait: float,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -71,7 +81,7 @@ def run(
     silent = quiet or as_json
     click.get_current_context().with_resource(notes(silent))
     path = out or Path("runs") / f"{config.stem if config else 'digits'}-{datetime.now():%Y%m%d-%H%M%S}"
-    results, failure = _play(points, path, data_dir, device, cluster, silent)
+    results, failure = _play(points, path, data_dir, device, _player(cluster, ray_wait), silent)
     if failure:
         where = path if results.parts else path / ROUNDS
         played = f"{results.rounds_played} of {results.config['rounds']} rounds are in {where}"
@@ -92,25 +102,30 @@ def run(
         sys.exit(2)
 
 
-def _play(
-    points: Mapping[str, Config], path: Path, data_dir: Path | None, device: str, cluster: str | None, silent: bool
-) -> tuple[Results, OSError | None]:
-    """The results, as far as they go, and what the disk refused, if it did."""
+def _player(cluster: str | None, wait: float) -> Any:
+    """What makes the player: in this process, or on a cluster."""
     from equifl.sim.players import LocalPlayer  # torch takes a second; a wrong key should not wait for it
+
+    if cluster is None:
+        return LocalPlayer
+    from equifl.cluster.sweep import Sweep
+
+    return partial(Sweep, address=cluster or None, wait_limit=wait)
+
+
+def _play(
+    points: Mapping[str, Config], path: Path, data_dir: Path | None, device: str, player: Any, silent: bool
+) -> tuple[Results, OSError | None]:
+    """The results, as far as they go, and what the disk or the cluster refused, if it did."""
     from equifl.sim.sweeps import simulate_points
 
-    player: Any = LocalPlayer
-    if cluster is not None:
-        from equifl.cluster.sweep import Sweep
-
-        player = partial(Sweep, address=cluster or None)
-    # Ray says on standard output when a worker has died, which is for the results alone.
+    # Standard output is for the results alone, and Ray prints there what it knows of its parts.
     stop = StopRequests()
     with (
         downloads(silent) as show,
         Watch(silent) as watch,
         stop.listening(terminated=True),
-        redirect_stdout(sys.stderr),
+        redirect_stdout(_WithoutRay()),
     ):
         try:
             results = simulate_points(
@@ -140,3 +155,15 @@ def _report_if_possible(results: Results, folder: Path) -> Path | None:
     except OSError as error:
         again = shlex.join(["equifl", "report", str(folder)])
         raise OSError(f"{error}; all rounds are in {folder / ROUNDS}; to write the report: {again}") from None
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard error, without what Ray prints when a part of a cluster dies: fifty lines, where we print one."""
+
+    def write(self, text: str) -> int:
+        if "(raylet)" not in text:
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()

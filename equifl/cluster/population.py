@@ -3,50 +3,67 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import ray
 from numpy.typing import ArrayLike
 
 from equifl._numerics.bounds import Bounds, Survey, bounds_and_mean, sampled
-from equifl.cluster.session import worker
+from equifl.cluster.session import connection, stored
 from equifl.cluster.shard import Part, Request
+from equifl.cluster.watch import ClusterLostError
+from equifl.cluster.workers import DEATHS, WorkerDiedError, end_worker, results, start_workers, worker
 from equifl.objectives import Scale, SetFunction, value_unit
 from equifl.signals import Bools, Floats, Ints, Signals
 
+log = logging.getLogger("equifl")
+
 _REFERENCES = 1024  # as for one machine: clients from whom the mean distance is measured
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call to the worker of a shard: what was asked, of whom, and where the result will be."""
+
+    shard: int
+    method: str
+    arguments: list[Any]
+    worker: Any
+    result: Any
 
 
 class Population:
     """The known clients, in shards of equal size.
 
-    Workers cache what they were sent. What is missing, because a worker died and was replaced, is sent again. So the
-    results do not depend on failures.
+    Workers cache what they were sent. If a worker dies, another takes over, is asked again what was not answered, and
+    is sent what it lacks. So the results do not depend on failures.
 
     Args:
         signals: with updates of at least one client. If these are a memory-mapped file, workers read it, and every
             machine must see it under the same name; else each shard is put into the cluster's object store.
         shards: into how many parts.
         memory_limit: bytes that each worker may take for distances.
+        wait_limit: seconds to wait for a free CPU where a worker has to be started.
     """
 
-    def __init__(self, signals: Signals, shards: int, memory_limit: int) -> None:
+    def __init__(self, signals: Signals, shards: int, memory_limit: int, wait_limit: float) -> None:
         assert signals.updates is not None
         self.updates = signals.updates
         self.known: Bools = signals.knows_update
-        self.memory_limit = memory_limit
+        self.memory_limit, self._wait_limit = memory_limit, wait_limit
+        start_workers(shards, wait_limit)
         ids = np.flatnonzero(self.known)
         cuts = [len(ids) * s // shards for s in range(shards + 1)]
         ranges = [(int(ids[a]), int(ids[b - 1]) + 1) for a, b in itertools.pairwise(cuts)]
         file, key = _file(self.updates), uuid.uuid4().hex
         self.parts = [
-            Part(key, a, b, file, [ray.put(self.updates[a:b])] if file is None else None, memory_limit)
-            for a, b in ranges
+            Part(key, a, b, file, stored(self.updates[a:b]) if file is None else None, memory_limit) for a, b in ranges
         ]
         self.largest = max(b - a for a, b in itertools.pairwise(cuts))
         self.count = len(ids)
@@ -57,17 +74,44 @@ class Population:
         """The results of shards `of` (None = all); an argument that is a list has one entry a shard."""
         return self.wait(self.start(method, *arguments, of=of))
 
-    def wait(self, calls: list[Any]) -> list[Any]:
+    def wait(self, calls: list[Call]) -> list[Any]:
         """Wait for the results of `start`."""
-        return ray.get(calls)
+        try:
+            return results([call.result for call in calls])
+        except WorkerDiedError:
+            return [self._survived(call) for call in calls]
 
-    def start(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Any]:
+    def start(self, method: str, *arguments: Any, of: Iterable[int] | None = None) -> list[Call]:
         """As `ask`, without waiting: returns pending calls, which a worker runs in that order."""
         calls = []
         for s in range(len(self.parts)) if of is None else of:
             mine = [argument[s] if isinstance(argument, list) else argument for argument in arguments]
-            calls.append(getattr(worker(s), method).remote(self.parts[s], *mine))
+            calls.append(self._call(s, method, mine))
         return calls
+
+    def close(self) -> None:
+        """Free the workers' memory, if the cluster is still there."""
+        with suppress(ClusterLostError):
+            self.start("forget")
+
+    def _call(self, shard: int, method: str, arguments: list[Any]) -> Call:
+        connection()  # Ray ends this process if it stores long arguments on a node that is gone
+        asked = worker(shard)
+        return Call(shard, method, arguments, asked, getattr(asked, method).remote(self.parts[shard], *arguments))
+
+    def _survived(self, call: Call) -> Any:
+        """The result of a call, from its worker or one that takes over."""
+        for _ in range(DEATHS):
+            try:
+                return results([call.result])[0]
+            except WorkerDiedError as error:
+                reason = error
+                if worker(call.shard) is call.worker:  # and nobody has taken over yet
+                    log.warning("ray: the worker of shard %d died (%s); another takes over", call.shard, error)
+                    end_worker(call.shard)
+                start_workers(len(self.parts), self._wait_limit)
+                call = self._call(call.shard, call.method, call.arguments)
+        raise OSError(f"ray: {DEATHS} workers in a row died over {call.method!r} of shard {call.shard} ({reason})")
 
     def _survey(self, bounds: Bounds, limit: float) -> Survey:
         """Of all clients; the reach is an upper bound."""

@@ -11,6 +11,7 @@ from equifl._numerics.distances import GIBIBYTE
 from equifl.cluster.expression import with_locations
 from equifl.cluster.population import Population, SpreadFacilityLocation
 from equifl.cluster.session import connect, resource
+from equifl.cluster.workers import WAIT_LIMIT, check_wait_limit
 from equifl.maximizers import lazy_greedy
 from equifl.objectives import FacilityLocation, SetFunction
 from equifl.selectors.base import HasObjective, Rng, Selector, check_call, needs, objective_of, sample_of
@@ -43,7 +44,7 @@ class ClusterSelector:
     the inner products of its at most 2,048 clients (docs/scale.md says why these are not their own).
 
     If the selector uses no updates, or the signals have `distances`, there is nothing to distribute: `selector` then
-    runs in this process. Ray restarts a worker that dies, and the choice is the same.
+    runs in this process. If a worker dies, or a node with its workers, others take over, and the choice is the same.
 
     Args:
         selector: the selector to distribute.
@@ -52,6 +53,12 @@ class ClusterSelector:
         shards: number of parts of the clients; None = one for each CPU of the cluster, each of at least 1,024
             clients.
         memory_limit: bytes that each worker may take for distances.
+        wait_limit: seconds to wait for free CPUs, one a worker, where workers have to be started. A warning says
+            after a few seconds what is waited for; after `wait_limit` there is a `TimeoutError`.
+
+    Raises (`select`):
+        ClusterLostError: the head of the cluster is gone for half a minute, or the node of this process is. This
+            process has left the cluster then; the next call joins it anew, or starts another.
 
     >>> from equifl import DivFL
     >>> ClusterSelector(DivFL(sample=10), shards=4)  # doctest: +ELLIPSIS
@@ -62,10 +69,12 @@ class ClusterSelector:
     address: str | None = None
     shards: int | None = None
     memory_limit: int = GIBIBYTE
+    wait_limit: float = WAIT_LIMIT
 
     def __post_init__(self) -> None:
         require("selector", self.selector, isinstance(self.selector, Selector), "an object with a `select`")
         integer("memory_limit", self.memory_limit, least=1)
+        check_wait_limit(self.wait_limit)
         if self.shards is not None:
             integer("shards", self.shards, least=1)
 
@@ -85,7 +94,7 @@ class ClusterSelector:
         try:
             return self._select(population, signals, k, rng)
         finally:
-            population.start("forget")
+            population.close()
 
     def _select(self, population: Population, signals: Signals, k: int, rng: np.random.Generator) -> Ints:
         if isinstance(self.selector, Rota):
@@ -107,7 +116,7 @@ class ClusterSelector:
         connect(self.address)
         count = int(signals.knows_update.sum())
         shards = min(resource("CPU"), count // _LEAST) if self.shards is None else min(self.shards, count)
-        return Population(signals, max(1, shards), self.memory_limit)
+        return Population(signals, max(1, shards), self.memory_limit, self.wait_limit)
 
     def _greedi(self, function: SetFunction, signals: Signals, population: Population, k: int) -> Ints:
         ranges = [slice(part.first, part.last) for part in population.parts]

@@ -1,4 +1,4 @@
-"""Ray: joining a cluster or starting one on this machine, and the workers that hold shards."""
+"""Ray: joining a cluster or starting one on this machine, and what this process may do with it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import cache
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import ray
 
-from equifl.cluster.shard import Shard
+from equifl.cluster.watch import ClusterLostError, Connection, within
+
+_connections: list[Connection] = []  # the present one, if any
 
 
 def connect(address: str | None) -> None:
@@ -21,12 +22,46 @@ def connect(address: str | None) -> None:
     What is started here listens on the loopback interface alone.
     """
     if ray.is_initialized():
+        connection()
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics from a cluster that we start
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-    with warnings.catch_warnings(), nullcontext() if address else _loopback():
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        if not address:
+            stack.enter_context(_loopback())
+            stack.enter_context(_ending_soon())
         warnings.simplefilter("ignore")  # Ray's, about its own next versions
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.WARNING, **options)
+    connection(own=not address)
+
+
+def connection(*, own: bool = False) -> Connection:
+    """This process's connection, checked: raises `ClusterLostError` if the cluster is gone."""
+    if not ray.is_initialized():  # any call would start a cluster
+        raise ClusterLostError("ray: this process is in no cluster any more; repeat the call")
+    here = ray.get_runtime_context()
+    key = here.get_node_id() + here.get_job_id()
+    if not _connections or _connections[0].key != key:
+        _connections[:] = [Connection(key, own=own)]
+    _connections[0].check()
+    return _connections[0]
+
+
+@contextmanager
+def _ending_soon() -> Iterator[None]:
+    """Make parts of a cluster that we start wait for its head, which never comes back, for 15 s, and not for 60.
+
+    If this process is killed, the kernel ends the head and the node with it, but not the node's own helpers.
+    """
+    name = "RAY_gcs_rpc_server_reconnect_timeout_s"
+    before = os.environ.get(name)
+    os.environ[name] = "15" if before is None else before
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
 
 
 @contextmanager
@@ -50,19 +85,24 @@ def _loopback() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+def stored(value: Any) -> list[Any]:
+    """The value's reference in the cluster's object store; in a list, so that Ray does not fetch it by itself."""
+    connection()
+    return [ray.put(value)]
+
+
 def resource(kind: str) -> int:
     """The number of CPUs ("CPU") or GPUs ("GPU") in the cluster."""
-    return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
+    connection()
+    return int(within(ray.cluster_resources).get(kind, 0))
 
 
-def worker(index: int) -> Any:
-    """Worker `index` of this process: the same one at every call, since starting one takes longer than a selection."""
-    here = ray.get_runtime_context()
-    return _worker(here.get_node_id() + here.get_job_id(), index)  # job ids repeat between clusters
+def taken(kind: str) -> str:
+    """How many of them are taken, in words.
 
-
-@cache
-def _worker(connection: str, index: int) -> Any:
-    """A worker that Ray restarts if it dies, with its unanswered calls repeated."""
-    forever: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
-    return ray.remote(Shard).options(**forever).remote(ray.get)
+    >>> taken("CPU")  # doctest: +SKIP
+    '1 of 2 CPUs are taken'
+    """
+    connection()
+    every, free = (within(ask).get(kind, 0) for ask in (ray.cluster_resources, ray.available_resources))
+    return f"{every - free:g} of {every:g} {kind}s are taken"

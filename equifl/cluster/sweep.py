@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import RayActorError, RayTaskError
 
 from equifl._numerics.checks import require
-from equifl.cluster.session import connect, resource
+from equifl.cluster.session import connect, connection, resource, stored
+from equifl.cluster.watch import ClusterLostError
+from equifl.cluster.workers import DEATHS, WAIT_LIMIT, WorkerDiedError, check_wait_limit, results, started
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
@@ -23,8 +25,9 @@ from equifl.sim.loop.parts import State, joined, part_of, runs_of, split
 from equifl.sim.models.zoo import MakeModule
 from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with, state_of
 
+log = logging.getLogger("equifl")
+
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
-_DEATHS = 5  # of one worker after another, without a finished round, before the experiment is considered the cause
 
 
 class Worker:
@@ -57,26 +60,46 @@ class Group:
     """
 
     def __init__(
-        self, whole: Config, config: Config, dataset: Any, device: str, engine: str, model: MakeModule | None = None
+        self,
+        whole: Config,
+        config: Config,
+        dataset: Any,
+        device: str,
+        engine: str,
+        model: MakeModule | None = None,
+        *,
+        groups: int,
+        wait_limit: float = WAIT_LIMIT,
     ) -> None:
         self.config = config
         self._whole = whole
         self._made_of = dataset, device, engine, model
+        self._kind = "GPU" if device == "cuda" else "CPU"
+        self._groups, self._wait_limit = groups, wait_limit
         self._asked: deque[tuple[str, tuple[Any, ...], Any]] = deque()  # what is not answered yet: method and call
         self._deaths = 0
         self._start_worker()
 
-    def _start_worker(self) -> None:
-        # A GPU without a CPU, or runs would wait where there are more GPUs than CPUs.
-        need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._made_of[1] == "cuda" else {"num_cpus": 1}
+    def _start_worker(self, *, shares: bool = False) -> None:
+        # A GPU without a CPU, or runs would wait where there are more GPUs than CPUs. Who shares needs a node with
+        # CPUs, but none of its own there.
+        need: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._kind == "GPU" else {"num_cpus": 1}
+        need = {} if shares else need
+        connection()
         workers: Any = ray.remote(Worker)
         self.worker: Any = workers.options(**need).remote()
+        self.started = self.worker.__ray_ready__.remote()
         self.ready = [self.worker.prepare.remote(self.config, *self._made_of)]
+
+    def prepared(self) -> tuple[dict[str, Any], str]:
+        """What `Worker.prepare` returned, of this worker or its replacement."""
+        return self._survived(lambda: results(self.ready)[0], None, 0)
 
     def resume(self, checkpoint: State, rows: Sequence[dict[str, Any]]) -> None:
         """Continue from a checkpoint of the whole sweep and the records up to it."""
         mine = set(runs_of(self.config))
         cohorts = {run: chosen for run, chosen in cohorts_of(rows).items() if run in mine}
+        connection()
         self.ready.append(self.worker.load.remote(part_of(checkpoint, self._whole, self.config), cohorts))
 
     def ask(self, method: str, *arguments: bool | int | None) -> None:
@@ -85,22 +108,39 @@ class Group:
 
     def answer(self, folder: RunFolder | None, written: int) -> Any:
         """The result of the oldest call, from this worker or its replacement; `written` rounds are in the folder."""
+        answer = self._survived(lambda: results([*self.ready, self._asked[0][2]])[-1], folder, written)
+        self._asked.popleft()
+        return answer
+
+    def close(self) -> None:
+        """End the worker, or its waiting for a place."""
+        ray.kill(self.worker)
+
+    def _survived(self, get: Callable[[], Any], folder: RunFolder | None, written: int) -> Any:
         while True:
             try:
-                got(self.ready)
-                answer = got(self._asked[0][2])
-            except RayActorError as error:
+                answer = get()
+            except WorkerDiedError as error:
                 self._deaths += 1
-                if self._deaths == _DEATHS:
-                    raise OSError(f"ray: {_DEATHS} workers in a row died over round {written} ({error})") from None
+                if self._deaths == DEATHS:
+                    raise OSError(f"ray: {DEATHS} workers in a row died over round {written} ({error})") from None
+                log.warning("ray: a worker died over round %d (%s); another takes over", written, error)
                 self._take_over(folder, written)
             else:
-                self._asked.popleft()
                 self._deaths = 0
                 return answer
 
     def _take_over(self, folder: RunFolder | None, written: int) -> None:
+        self.close()  # it may be cut off and not dead, and would keep its CPU
         self._start_worker()
+        limit = self._wait_limit
+        if not started([self.started], self._kind, limit, least=self._groups if self._kind == "CPU" else 0):
+            log.warning(
+                "ray: the cluster has fewer CPUs than the %d workers: one that takes over shares", self._groups
+            )
+            self.close()
+            self._start_worker(shares=True)
+            started([self.started], self._kind, limit)
         checkpoint = None if folder is None else folder.load_checkpoint()
         played = 0 if checkpoint is None else int(checkpoint["rounds_played"])
         if folder is not None and checkpoint is not None:
@@ -124,6 +164,10 @@ class Sweep:
         engine: auto, torch or compiled.
         model: makes the model, if the configuration has no name for it; workers get a copy.
         address: of the cluster; None = start one here.
+        wait_limit: seconds to wait for free CPUs or GPUs, one a worker; then there is a `TimeoutError`.
+
+    Raises (also `play` and `state`):
+        ClusterLostError: the head of the cluster is gone for half a minute, or the node of this process is.
     """
 
     def __init__(
@@ -135,21 +179,31 @@ class Sweep:
         engine: str = "auto",
         model: MakeModule | None = None,
         address: str | None,
+        wait_limit: float = WAIT_LIMIT,
     ) -> None:
         kept = config.server.aggregate if isinstance(config.server.aggregate, dict) else {}
         require("server.aggregate.keep", kept.get("keep"), kept.get("keep") != "file", "whole or float16 on a cluster")
+        check_wait_limit(wait_limit)
         connect(address)
         gpus = resource("GPU")
         if device == "cuda" and not gpus:
             raise ValueError("device: 'cuda' is not allowed; allowed: auto or cpu, because the cluster has no GPU")
         self.config = config
         self.device = "cuda" if gpus and device != "cpu" else "cpu"
-        stored = ray.put(dataset)
+        [data] = stored(dataset)
         workers = max(1, gpus if self.device == "cuda" else resource("CPU"))
-        self.groups = [Group(config, part, stored, self.device, engine, model) for part in split(config, workers)]
+        parts = split(config, workers)
+        options: dict[str, Any] = {"groups": len(parts), "wait_limit": wait_limit}
+        self.groups = [Group(config, part, data, self.device, engine, model, **options) for part in parts]
         self.made_with: dict[str, Any]
         self.note: str
-        self.made_with, self.note = got([group.ready[0] for group in self.groups])[0]
+        try:
+            started([group.started for group in self.groups], "GPU" if self.device == "cuda" else "CPU", wait_limit)
+            prepared = [group.prepared() for group in self.groups]
+            self.made_with, self.note = prepared[0]
+        except BaseException:
+            self.close()
+            raise
         self.ahead = 0
         self._folder: RunFolder | None = None
         self._played, self._saved = 0, time.monotonic()
@@ -188,9 +242,13 @@ class Sweep:
         """See `Player.saved`: workers keep nothing beside a checkpoint."""
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, if the cluster is still there."""
+        try:
+            connection()
+        except ClusterLostError:
+            return
         for group in self.groups:
-            ray.kill(group.worker)
+            group.close()
 
     def _ask(self, method: str, *arguments: bool | int | None) -> None:
         for group in self.groups:
@@ -201,13 +259,3 @@ class Sweep:
 
     def _joined(self, states: Sequence[State]) -> State:
         return joined(states, self.config, [group.config for group in self.groups])
-
-
-def got(call: Any) -> Any:
-    """A worker's result; its exceptions are raised here without Ray's wrapper."""
-    try:
-        return ray.get(call)
-    except RayTaskError as error:
-        if isinstance(error.cause, Exception) and not isinstance(error.cause, RayActorError):
-            raise error.cause from None
-        raise

@@ -13,7 +13,7 @@ import ray
 from equifl import DivFL, PowerOfChoice, Rota, Signals, SignalStore, SubTrunc, Uniform, UnionFL
 from equifl.cluster import ClusterSelector
 from equifl.cluster.population import Population
-from equifl.cluster.session import worker
+from equifl.cluster.workers import worker
 from equifl.objectives import FacilityLocation, Modular, SetFunction
 from equifl.selectors.base import HasObjective, Selector
 from equifl.signals import Floats, Ints
@@ -170,7 +170,7 @@ def killing(kill: Callable[[int], None]) -> Callable[..., list[Any]]:
 
 
 def by_ray(index: int) -> None:
-    ray.kill(worker(index), no_restart=False)
+    ray.kill(worker(index))
 
 
 def process(index: int) -> int:

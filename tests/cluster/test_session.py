@@ -11,22 +11,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from equifl.cluster.session import worker
-
-
-def family(pid: int) -> set[int]:
-    """A process and all that descend from it."""
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has just ended
-            continue
-    found, new = {pid}, {pid}
-    while new:
-        new = {child for child, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+from equifl.cluster.workers import worker
+from torture.ray_nodes import family
 
 
 def sockets(pid: int) -> Iterator[str]:

@@ -1,7 +1,11 @@
 """Sweeps on workers give the record of a sweep in one process, whoever dies."""
 
+import math
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,15 +19,18 @@ from ray.exceptions import RayActorError
 
 from equifl.cli.main import main
 from equifl.cluster import sweep
-from equifl.cluster.session import resource
+from equifl.cluster.session import resource, taken
 from equifl.cluster.sweep import Group, Sweep
+from equifl.cluster.workers import WorkerDiedError
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
+from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.parts import runs_of
 from equifl.sim.players import LocalPlayer
 from equifl.sim.simulation import load_data, simulate
+from tests.cluster.conftest import every_cpu_taken
 
 OVERRIDES = ["rounds=12", "clients=12", "per_round=3", "seeds=[0,1,5]", "evaluate_every=4", "train.steps=2"]
 OVERRIDES += ["train.model=logistic", "data.name=synthetic", "data.partition=natural"]
@@ -93,10 +100,9 @@ def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
 def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[dict[str, Any]]
 ) -> None:
-    """The first to die leaves no checkpoint, the second one of every round.
-
-    Rounds are asked for ahead: the last ones are asked for after both have died.
-    """
+    """The first to die leaves no checkpoint, the second one of every round. No round is asked for ahead."""
+    monkeypatch.setattr(sweep, "_AHEAD", 1)
+    monkeypatch.setattr(sweep, "CHECKPOINT_SECONDS", math.inf)
     player, begun_again = Sweep(CONFIG, DATA, device="auto", address=None), []
     assert len(player.groups) == min(len(runs_of(CONFIG)), resource("CPU"))
     resume, survivors = Group.resume, [group.worker for group in player.groups[1:]]
@@ -107,7 +113,10 @@ def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing
 
     def kill_one(played: int) -> None:
         if played in (2, 6):
-            ray.kill(player.groups[0].worker)
+            dying = player.groups[0].worker
+            ray.kill(dying)
+            with pytest.raises(RayActorError):
+                ray.get(dying.__ray_ready__.remote())
             monkeypatch.setattr(sweep, "CHECKPOINT_SECONDS", -1.0)
 
     monkeypatch.setattr(Group, "resume", remembering)
@@ -117,27 +126,82 @@ def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing
     assert results.finished
     assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
     assert [group.worker for group in player.groups[1:]] == survivors
-    [(group, round)] = begun_again
-    assert group is player.groups[0]
-    assert round >= 6
+    assert begun_again == [(player.groups[0], 6)]
+
+
+def test_workers_that_die_while_rounds_are_asked_for_ahead_change_nothing(
+    tmp_path: Path, alone: list[dict[str, Any]]
+) -> None:
+    player = Sweep(CONFIG, DATA, device="auto", address=None)
+
+    def kill_all(played: int) -> None:
+        if played in (1, 7):
+            for group in player.groups:
+                ray.kill(group.worker)
+
+    made: Any = lambda *_, **__: player  # noqa: E731
+    simulate(CONFIG, dataset=DATA, out=tmp_path / "run", player=made, callbacks=[Every(kill_all)])
+    assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
+
+
+def test_a_worker_that_dies_while_it_prepares_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[dict[str, Any]]
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    class Dying(sweep.Worker):
+        """Each of the first two is killed as it prepares."""
+
+        def prepare(
+            self, config: Config, dataset: Dataset, device: str, engine: str, model: Any = None
+        ) -> tuple[dict[str, Any], str]:
+            for name in ("first", "second"):
+                try:
+                    (marks / name).touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().prepare(config, dataset, device, engine, model)
+
+    monkeypatch.setattr(sweep, "Worker", Dying)
+    assert_same_record(play(tmp_path / "run", ON_WORKERS), alone)
+    assert {mark.name for mark in marks.iterdir()} == {"first", "second"}
 
 
 def test_gives_up_if_worker_after_worker_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dead(call: Any) -> Any:
-        raise RayActorError
+    def dead(calls: Any) -> Any:
+        raise WorkerDiedError("it was killed")
 
     def start_worker(group: Group) -> None:
-        group.worker, group.ready = MagicMock(), []
+        group.worker, group.ready, group.started = MagicMock(), [], None
 
     monkeypatch.setattr(Group, "_start_worker", start_worker)
-    monkeypatch.setattr(sweep, "got", dead)
-    group = Group(CONFIG, CONFIG, DATA, "cpu", "auto")
+    monkeypatch.setattr(Group, "close", lambda group: None)
+    monkeypatch.setattr(sweep, "results", dead)
+    monkeypatch.setattr(sweep, "started", lambda *_, **__: True)
+    group = Group(CONFIG, CONFIG, DATA, "cpu", "auto", groups=1, wait_limit=1.0)
     group.ask("play", False)
-    with (
-        RunFolder.open(tmp_path / "run", CONFIG.as_dict(), {}) as folder,
-        pytest.raises(OSError, match="ray: 5 workers in a row"),
-    ):
-        group.answer(folder, 0)
+    with pytest.raises(OSError, match=r"ray: 5 workers in a row died over round 3 \(it was killed\)"):
+        group.answer(None, 3)
+    with pytest.raises(OSError, match=r"ray: 5 workers in a row died over round 0 \(it was killed\)"):
+        Group(CONFIG, CONFIG, DATA, "cpu", "auto", groups=1, wait_limit=1.0).prepared()
+
+
+def test_waits_for_cpus_and_gives_up_with_one_sentence(tmp_path: Path) -> None:
+    words = [word for override in OVERRIDES for word in ("--set", override)]
+    with every_cpu_taken():
+        result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray", "--ray-wait", "1"])
+    assert result.exit_code == 2
+    every = resource("CPU")
+    assert result.stderr.splitlines()[-1] == (
+        f"equifl: ray: {every} of {every} workers cannot start: each needs a free CPU, and {every} of {every} CPUs "
+        "are taken, after waiting for 1 s; free some, add nodes, or allow more time (wait_limit, on the command line "
+        "--ray-wait)"
+    )
+    assert not (tmp_path / "run").exists()
+    while taken("CPU") != f"0 of {every} CPUs are taken":
+        time.sleep(0.1)  # ends only if nothing is left that would take CPUs
 
 
 def test_what_is_wrong_with_a_run_is_said_as_without_workers(tmp_path: Path) -> None:
