@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from torture.harness import attacks, keep, tortured
+from torture.harness import attacks, keep, lacks, tortured
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -25,6 +25,10 @@ def main(minutes: float, seed: int | None, only: str | None, out: Path | None) -
         raise click.UsageError(f"--only: {unknown[0]!r} is no attack; there are {', '.join(found)}")
     seed = secrets.randbelow(2**32) if seed is None else seed
     click.echo(f"seed {seed}, {minutes:g} minutes, {len(names)} attacks (the same again: --seed {seed})")
+    for name in names:
+        if why := lacks(found[name]):
+            click.echo(f"{name:14} left out: {why}")
+    names = [name for name in names if not lacks(found[name])]
     tallies = {}
     for name, tally in tortured({name: found[name] for name in names}, seconds=60 * minutes, seed=seed):
         tallies[name] = tally

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import logging
 import pkgutil
@@ -23,7 +23,7 @@ CASES = Path(__file__).parent / "cases"
 
 
 class Attack(Protocol):
-    """What a file in `attacks` has to have."""
+    """What a file in `attacks` has to have. It may have `NEEDS`, the name of a package that it cannot do without."""
 
     QUICK: int
 
@@ -46,6 +46,16 @@ def attacks() -> dict[str, Attack]:
     """All attacks, by the names of their files."""
     names = sorted(module.name for module in pkgutil.iter_modules(found.__path__))
     return {name: importlib.import_module(f"torture.attacks.{name}") for name in names}
+
+
+def lacks(attack: Attack) -> str:
+    """Why an attack cannot be played here, or "".
+
+    >>> lacks(attacks()["store"])
+    ''
+    """
+    package = getattr(attack, "NEEDS", "json")
+    return "" if importlib.util.find_spec(package) else f"{package} is not installed"
 
 
 def planned(attack: Attack, name: str, seed: int) -> list[Any]:

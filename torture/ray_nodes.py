@@ -77,6 +77,7 @@ class Nodes:
         for pid in [pid for service in self.pids[node].values() for root in service for pid in family(root)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self.pids[node] = {}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
