@@ -50,13 +50,13 @@ def connection(*, own: bool = False) -> Connection:
 
 @contextmanager
 def _ending_soon() -> Iterator[None]:
-    """Make parts of a cluster that we start wait for its head, which never comes back, for 15 s, and not for 60.
+    """Make parts of a cluster that we start wait for its head, which never comes back, for 10 s, and not for 60.
 
     If this process is killed, the kernel ends the head and the node with it, but not the node's own helpers.
     """
     name = "RAY_gcs_rpc_server_reconnect_timeout_s"
     before = os.environ.get(name)
-    os.environ[name] = "15" if before is None else before
+    os.environ[name] = "10" if before is None else before
     try:
         yield
     finally:
