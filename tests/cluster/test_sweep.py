@@ -79,7 +79,9 @@ def test_the_record_is_that_of_one_process(tmp_path: Path, alone: list[dict[str,
     result = CliRunner().invoke(main, ["run", *words, "--out", str(tmp_path / "run"), "--ray", "--quiet"])
     assert result.exit_code == 0, result.stderr
     assert_same_record(RunFolder(tmp_path / "run").rows(), alone)
-    assert RunFolder(tmp_path / "run").load_checkpoint() is None
+    kept = RunFolder(tmp_path / "run").load_checkpoint()
+    assert kept is not None, "what a run that grows by rounds goes on from"
+    assert kept["rounds_played"] == 12
     rounds = (tmp_path / "run" / "rounds.jsonl").read_bytes()
     play(tmp_path / "run", ON_WORKERS)  # it has nothing left to play
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == rounds
