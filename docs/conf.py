@@ -16,6 +16,7 @@ myst_dmath_allow_labels = False
 suppress_warnings = ["ref.python"]  # a type of a signature that two modules have, such as Partition
 
 autodoc_member_order = "bysource"
+autodoc_type_aliases = {name: name for name in ("Bools", "Floats", "Ints", "Array", "Records")}  # as they are written
 autodoc_class_signature = "mixed"
 
 highlight_language = "text"

@@ -146,3 +146,15 @@ def test_the_page_on_scale_shows_what_was_measured() -> None:
     assert scale_tables.small_tables(rows) in page
     assert scale_tables.checksum_words(rows) in page
     assert "Uniform" not in scale_tables.small_tables(rows)  # Random, as in every table
+
+
+def test_a_large_report_is_small_and_quick_enough() -> None:
+    """16 selectors, 20 seeds, 100 clients: under 8 MB, and interactive within 3 s; the page says what was measured."""
+    found = results("report.json")
+    assert (found["setting"]["selectors"], found["setting"]["seeds"], found["setting"]["clients"]) == (16, 20, 100)
+    assert found["megabytes"] < found["limits"]["megabytes"] == 8
+    assert found["median_interactive"] < found["limits"]["seconds"] == 3
+    said = " ".join(PAGE[PAGE.index("## The report") :].split())
+    assert f"has {found['megabytes']:.1f} MB" in said
+    assert f"answered {found['median_interactive']:.1f} s after" in said
+    assert f"needed {found['median_work']:.1f} s of processor time" in said
