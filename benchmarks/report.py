@@ -38,7 +38,7 @@ ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-backgroun
 
 
 def opened(page_file: Path, chromium: str) -> dict[str, float]:
-    """Seconds until a click has hidden a line, of the main thread's work until then, and until all figures are drawn."""
+    """Seconds until a click has hidden a line, of the page's work until then, and until all figures are drawn."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1200, "height": 800})
