@@ -19,8 +19,8 @@ from equifl import SubTrunc, __version__
 from equifl.cli.main import main
 from equifl.experiment.config import Config
 from equifl.experiment.names import display_name
+from equifl.experiment.results import load_results
 from equifl.experiment.run_folder import RunFolder
-from equifl.experiment.table import make_table
 from equifl.selectors import SELECTORS
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def test_a_finished_run_is_not_played_again_and_its_table_comes_as_json(finished
     before, written = files(folder), (folder / "rounds.jsonl").stat().st_mtime_ns
     again = call(*EQUIFL, "run", *settings(*TINY), "--out", folder, "--json")
     assert (again.returncode, again.stderr) == (0, "")
-    table = make_table(RunFolder(folder).rows())
+    table = load_results(folder).table()
     assert json.loads(again.stdout) == {"folder": str(folder), **table.to_dict()}
     assert files(folder) == before
     assert (folder / "rounds.jsonl").stat().st_mtime_ns == written
@@ -620,14 +620,15 @@ def test_on_a_full_disk_it_says_what_is_complete_and_goes_on_when_there_is_space
     assert rounds.read_bytes() == uninterrupted
 
 
-# A folder has the checkpoint's name, and cannot be removed as a file.
+# A folder has the name of a file that is to be removed, and cannot be removed as one.
 IN_THE_WAY = """
 from equifl.cli.main import main
 from equifl.experiment.run_folder import RunFolder
 
 finish = RunFolder.finish
 
-def finishing(self):
+def finishing(self, *, keep=False):
+    (self.path / "checkpoint.npz").unlink()
     (self.path / "checkpoint.npz").mkdir()
     finish(self)
 
@@ -645,7 +646,7 @@ def test_where_the_last_step_fails_the_table_is_shown_all_the_same(tmp_path: Pat
     (shown,) = run.stderr.splitlines()
     assert shown.startswith(f"equifl: {folder / 'checkpoint.npz'}: cannot be removed (")
     assert shown.endswith(f"); 4 of 4 rounds are in {folder / 'rounds.jsonl'}")
-    table = make_table(RunFolder(folder).rows())
+    table = load_results(folder).table()
     assert json.loads(run.stdout) == {"folder": str(folder), **table.to_dict()}
     (folder / "checkpoint.npz").rmdir()
     again = call(*EQUIFL, *arguments)

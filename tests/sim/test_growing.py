@@ -131,6 +131,22 @@ def test_a_large_checkpoint_is_not_kept_and_all_rounds_are_played_again(
     assert not (tmp_path / "run" / CHECKPOINT).exists()
 
 
+def test_other_scores_than_accuracy_grow_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 3))
+    given: dict[str, Any] = {"data": (x, x @ [1.0, 2.0, 3.0], np.arange(80) % 8), "task": "regression"}
+    options = {key: value for key, value in OPTIONS.items() if key not in ("partition", "clients", "model", "train")}
+
+    def regress(out: str, seeds: int, rounds: int) -> None:
+        settings = {"model": "logistic", "selectors": ["rota"], "seeds": seeds, "rounds": rounds, **options, **given}
+        simulate(out=tmp_path / out, **settings)
+
+    regress("run", 1, 2)
+    regress("run", 2, 4)
+    regress("whole", 2, 4)
+    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", ["whole", "file"])
 @pytest.mark.parametrize("stopped", [3, 5])
