@@ -31,7 +31,7 @@ LEFT, TOP, ROW, STEP, COUNTS = 44, 30, 11, 9, 110  # of the drawing
 
 
 def play(names: list[str], *, rounds: int = SETTING["rounds"]) -> dict[str, Any]:
-    """By selector: its cohorts, and at the last round the usual measures and how evenly clients took part."""
+    """By selector: its parameters, its cohorts, and at the last round the usual measures and evenness of turns."""
     settings = SETTING | {"rounds": rounds, "selectors": {name: {} for name in names}, "speed": SPEED}
     records = simulate(**settings).records
     found = {}
@@ -39,7 +39,8 @@ def play(names: list[str], *, rounds: int = SETTING["rounds"]) -> dict[str, Any]
         own = [record for record in records if record["selector"] == name]
         last = own[-1]
         measured = {key: round(last[key], 1) for key in MEASURES} | {"gini": round(last["participation"]["gini"], 2)}
-        found[name] = {"cohorts": [sorted(record["cohort"]) for record in own], **measured}
+        made = repr(SELECTORS[name]())
+        found[name] = {"made": made, "cohorts": [sorted(record["cohort"]) for record in own], **measured}
     return found
 
 
@@ -130,7 +131,7 @@ def main() -> None:
         setting = {**SETTING, "data": "digits"}
         ordered = {name: kept[name] for name in SELECTORS}
         lines = json.dumps({"setting": setting, "classes": classes(), "selectors": ordered}, separators=(",", ":"))
-        RESULTS.write_text(lines.replace('"cohorts"', '\n"cohorts"') + "\n")
+        RESULTS.write_text(lines.replace('"made"', '\n"made"') + "\n")
     draw()
     print(f"played: {', '.join(missing) or 'none'}; drawn: {len(list(FIGURES.glob('*.svg')))} figures in {FIGURES}")
 

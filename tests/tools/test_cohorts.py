@@ -31,6 +31,12 @@ def test_a_caption_counts_as_the_cohorts_do() -> None:
     assert "up to 10 times, the least selected 10 times (Gini 0.00)" in caption("rota")
 
 
+@pytest.mark.parametrize("name", STORED["selectors"])
+def test_the_defaults_are_still_those_that_were_played(name: str) -> None:
+    """If not: python -m tools.cohorts --all."""
+    assert STORED["selectors"][name]["made"] == repr(SELECTORS[name]())
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_the_first_rounds_come_out_the_same() -> None:
