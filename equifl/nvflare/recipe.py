@@ -33,7 +33,8 @@ class FairFedAvgRecipe(Recipe):  # type: ignore[misc]
         selector: a selector, its name, or its table (see `FairFedAvg`).
         num_clients: sites to train with in each round.
         num_rounds: rounds in all.
-        min_clients: sites without which the job does not start, and ends.
+        min_clients: sites to wait for before the job starts, with those that are there; it ends when fewer are left
+            (default: num_clients).
         name: of the job.
         train_args: arguments of the script.
         framework: of the script; by default PyTorch for its models, and NumPy for arrays.
@@ -53,7 +54,7 @@ class FairFedAvgRecipe(Recipe):  # type: ignore[misc]
         selector: str | Mapping[str, Any] | Selector = "rota",
         num_clients: int,
         num_rounds: int = 5,
-        min_clients: int = 1,
+        min_clients: int | None = None,
         name: str = "fair_fedavg",
         train_args: str = "",
         framework: FrameworkType | None = None,
@@ -74,7 +75,7 @@ class FairFedAvgRecipe(Recipe):  # type: ignore[misc]
             "server_expected_format": server_expected_format,
             "params_transfer_type": params_transfer_type,
         }
-        job = BaseFedJob(name=name, min_clients=min_clients, key_metric=key_metric)
+        job = BaseFedJob(name=name, min_clients=min_clients or num_clients, key_metric=key_metric)
         job.set_app_packages(["equifl"])  # it is installed on the server; NVFlare would copy some of its files
         if arrays:
             options = {"persistor_id": "", "model": model} | options

@@ -29,6 +29,7 @@ def main() -> None:
         train_script=str(HERE / "digits_client.py"),
         selector=options.selector,
         num_clients=options.cohort,
+        min_clients=options.sites,
         num_rounds=options.rounds,
         evaluate_every=1,
         timeout=120,
