@@ -9,6 +9,7 @@ from equifl.selectors.clustered_sampling import ClusteredSampling
 from equifl.selectors.divfl import DivFL
 from equifl.selectors.fedgs import FedGS
 from equifl.selectors.greedy_selection import maximise
+from equifl.selectors.hicsfl import HiCSFL
 from equifl.selectors.label_balance import LabelBalance
 from equifl.selectors.oort import Oort
 from equifl.selectors.optimal_sampling import OptimalSampling
@@ -35,6 +36,7 @@ SELECTORS: Mapping[str, type] = {
     "active_fl": ActiveFL,
     "oort": Oort,
     "label_balance": LabelBalance,
+    "hicsfl": HiCSFL,
     "optimal_sampling": OptimalSampling,
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "FedGS",
     "HasObjective",
     "HasWeights",
+    "HiCSFL",
     "LabelBalance",
     "Oort",
     "OptimalSampling",
