@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import known, require
 from equifl.experiment.named_object import importable_name
 
 TASKS = ("classification", "regression", "next_character")
@@ -31,7 +31,7 @@ class TaskTable:
     score: str | None = None
 
     def __post_init__(self) -> None:
-        require("task.name", self.name, self.name is None or self.name in TASKS, ", ".join(TASKS))
+        known("task.name", [] if self.name is None else [self.name], TASKS)
         if self.name == "classification":
             object.__setattr__(self, "name", None)  # which equals the default, also in older folders
         if self.name == "regression" and self.score == "r2":

@@ -35,11 +35,14 @@ class Task:
         name: its name in messages.
         loss: minimised by training.
         score: what evaluation reports, more is better; for classification whether the class is right.
+        recordable: whether a GPU may record a step with this loss and replay it: it does the same operations each
+            time, whatever the numbers are. Of a user's loss nobody knows.
     """
 
     name: str
     loss: Callable[[Tensor, Tensor], Tensor]
     score: Callable[[Tensor, Tensor], Tensor]
+    recordable: bool = True
 
 
 def _right(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -95,6 +98,8 @@ def make_task(table: TaskTable, dataset: Dataset) -> Task:
         if name is not None and ":" in name:
             own = named_object(f"task.{part}", name, _is_function, _OWN)
             task = replace(task, name=f"{task.name} by {name}", **{part: own})
+            if part == "loss":
+                task = replace(task, recordable=False)
     return task
 
 

@@ -26,7 +26,11 @@ def test_what_equals_the_default_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["task=clustering"], "task.name: 'clustering' is not allowed; allowed: classification, regression, next_cha"),
+        (
+            ["task=clustering"],
+            "task.name: 'clustering' is not known; allowed: classification, regression, next_character",
+        ),
+        (["task=regresion"], r"task.name: 'regresion' is not known; did you mean 'regression'\?"),
         (
             ["task.loss=hinge"],
             "task.loss: 'hinge' is not allowed; allowed: package.module:name, a function of outputs",

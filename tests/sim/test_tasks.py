@@ -34,6 +34,10 @@ def huber(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.huber_loss(outputs.flatten(), targets, reduction="none")
 
 
+def below_zero(outputs: Tensor, targets: Tensor) -> Tensor:
+    return huber(outputs, targets) - 100
+
+
 def within_one(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.flatten() - targets).abs() < 1
 
@@ -301,6 +305,22 @@ def test_own_functions_by_name_or_as_they_are() -> None:
     assert first.records == second.records
     assert first.table().measures[0].title == "within_one"
     assert all(0 <= record["score"] <= 1 for record in first.records)
+
+
+def test_a_loss_below_zero_is_refused_where_a_selector_looks_at_it() -> None:
+    run = RUN | {"model": "linear", "task": {"name": "regression", "loss": below_zero}}
+    data = of(SUM, None, owners=OWNERS)
+    assert simulate(data=data, **run).records[-1]["local_loss"] < 0
+    with pytest.raises(
+        ValueError, match=r"round \d+, power_of_choice, seed 0: a client's loss is -.*; add a constant"
+    ):
+        simulate(data=data, **(run | {"selectors": ["power_of_choice"]}))
+
+
+def test_steps_with_a_loss_of_ones_own_are_not_recorded() -> None:
+    assert make_task(CASES["regression"][0], CASES["regression"][1]).recordable
+    assert not make_task(CASES["own loss"][0], CASES["own loss"][1]).recordable
+    assert make_task(TaskTable(score=f"{OURS}:within_one"), CASES["own loss"][1]).recordable
 
 
 def test_a_loss_of_ones_own_keeps_accuracies() -> None:

@@ -19,7 +19,7 @@ from equifl.selectors.base import FROM_UPDATES
 from equifl.signals import OPTIONAL, Floats, Ints
 from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.pairwise_distances import distances, renew
-from equifl.sim.loop.runs import Run, require_finite, rows_of, selections
+from equifl.sim.loop.runs import Run, require_finite, require_losses, rows_of, selections
 from equifl.sim.loop.sketching import sketched
 
 # Of a store's state: elsewhere in the checkpoint, in the records (history), or known from the data (label counts).
@@ -123,6 +123,7 @@ class ClientMemory:
             for i in np.unique(report.run).tolist():
                 mine, run = rows_of(i, report.run), self._runs[i]
                 if "losses" in run.needs:
+                    require_losses(round, losses[mine], run)
                     run.store.observe(report.clients[mine], losses=losses[mine])
                 if sketches.shape[1] and i in self.informed:
                     run.store.observe(report.clients[mine], updates=sketches[mine])

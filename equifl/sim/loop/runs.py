@@ -88,6 +88,15 @@ def require_finite(round: int, numbers: Floats, runs: Sequence[Run], run: Ints, 
         raise ValueError(f"{where}: the losses or weights of clients {who} are not finite; try a smaller train.lr")
 
 
+def require_losses(round: int, losses: Floats, run: Run) -> None:
+    """Raise ValueError for a loss below 0, which only a loss of one's own can be, and no selector takes."""
+    if (losses < 0).any():
+        raise ValueError(
+            f"round {round}, {run.name}, seed {run.seed}: a client's loss is {losses.min():.4g}; selectors that look "
+            "at losses take 0 or more; add a constant in the function that task.loss names"
+        )
+
+
 def pairs(run: Ints, clients: Ints) -> Iterable[tuple[int, int]]:
     """Run and client of every row."""
     return zip(run.tolist(), clients.tolist(), strict=True)

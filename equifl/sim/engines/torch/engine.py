@@ -125,7 +125,8 @@ class TorchEngine:
         step: Step = partial(self._step, local, bool(taken.all()))
         state = weights, torch.zeros_like(weights), torch.zeros(len(weights), device=self.device)
         recorded = None
-        if drawn is None and not local.prox:  # a recorded step would repeat its first seeds, and its first w_k
+        # A recorded step would repeat its first seeds and its first w_k, and the branches that a user's loss took.
+        if drawn is None and not local.prox and self.task.recordable:
             kind = replace(local, lr=0.0), bool(taken.all())
             recorded = self._recorded(step, state, positions, active, kind)
         if recorded is not None:
