@@ -153,6 +153,7 @@ ELSEWHERE = {
     "nvflare/test_simulator.py": "NVFlare's simulator",
     "nvflare/test_poc.py": "NVFlare's POC mode",
     "nvflare/test_example.py": "examples/nvflare",
+    "test_loggers.py": "examples/loggers",
     "report/test_browser.py": "the page in a browser",
     "report/test_recipe.py": "the configuration on the page",
     "sim/engines/cuda/test_gpu.py": "the engine on a GPU",
