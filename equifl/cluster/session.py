@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import ray
 
 from equifl.cluster.watch import ClusterLostError, Connection, within
+
+_HEAD_SECONDS = 10.0  # for the head of a cluster to answer
 
 _connections: list[Connection] = []  # the present one, if any
 
@@ -19,11 +22,13 @@ _connections: list[Connection] = []  # the present one, if any
 def connect(address: str | None) -> None:
     """Join the cluster at `address`, or start one on this machine; if this process is in one already, stay in it.
 
-    What is started here listens on the loopback interface alone.
+    What is started here listens on the loopback interface alone. Raises `ConnectionError` if nobody answers there.
     """
     if ray.is_initialized():
         connection()
         return
+    if address:
+        require_head(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics from a cluster that we start
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     with ExitStack() as stack:
@@ -34,6 +39,23 @@ def connect(address: str | None) -> None:
         warnings.simplefilter("ignore")  # Ray's, about its own next versions
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.WARNING, **options)
     connection(own=not address)
+
+
+def require_head(address: str) -> None:
+    """Raise `ConnectionError` if nobody listens at host:port; Ray would try for three minutes."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        return
+    local = host in ("127.0.0.1", "::1", "localhost")
+    for name in (host, _this_machine()) if local else (host,):
+        with suppress(OSError), socket.create_connection((name.strip("[]"), int(port)), timeout=_HEAD_SECONDS):
+            return
+    raise ConnectionError(f"ray: no head of a cluster answers at {address}; start it, or leave the address out")
+
+
+def _this_machine() -> str:
+    """The address that Ray reads for localhost."""
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def connection(*, own: bool = False) -> Connection:

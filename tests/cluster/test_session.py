@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import ray
 
+from equifl.cluster.session import require_head
 from equifl.cluster.workers import worker
-from torture.ray_nodes import family
+from torture.ray_nodes import family, free_port
 
 
 def sockets(pid: int) -> Iterator[str]:
@@ -61,3 +62,13 @@ def test_a_ray_that_we_start_listens_on_the_loopback_interface_alone() -> None:
     for pid, found in ours.items():
         outside = [address for address in found if not is_loopback(address)]
         assert not outside, f"{Path(f'/proc/{pid}/cmdline').read_bytes()[:60]!r} listens on {outside}"
+
+
+def test_an_address_where_nobody_answers_is_refused_in_one_sentence() -> None:
+    """Also by the same command, given before the new head is up."""
+    port = free_port()
+    with pytest.raises(ConnectionError, match=f"^ray: no head of a cluster answers at 127.0.0.1:{port}; start it, or"):
+        require_head(f"127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.1", port)):
+        require_head(f"localhost:{port}")
+    require_head("auto")  # of which Ray knows the address
