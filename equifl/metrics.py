@@ -1,4 +1,7 @@
-"""How evenly a model serves its clients, how evenly they take part, and the traffic of a round."""
+"""How evenly a model serves its clients, how evenly they take part, and the traffic of a round.
+
+Longer than 300 lines because every measure has its formula and an example here, in one place.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +106,97 @@ def best(values: ArrayLike, share: float = 0.1) -> float:
     """
     given = np.sort(_per_client("values", values))
     return float(given[-_part(share, len(given)) :].mean())
+
+
+def variance(values: ArrayLike) -> float:
+    """Variance over all clients: 1/N * sum_i (a_i - mean)^2.
+
+    >>> variance([1, 1, 5, 5])
+    4.0
+    """
+    return float(_per_client("values", values).var())
+
+
+def quantile(values: ArrayLike, share: float) -> float:
+    """What a share of the clients are below: between the sorted values around place share * (N - 1), in proportion.
+
+    >>> quantile([5, 1, 3, 9], share=0.5), quantile([5, 1, 3, 9], share=0)
+    (4.0, 1.0)
+    """
+    require("share", share, 0 <= share <= 1, "from 0 to 1")
+    return float(np.quantile(_per_client("values", values), share))
+
+
+def angle(values: ArrayLike) -> float:
+    """Angle in degrees between the values and (1, ..., 1): arccos(sum_i a_i / sqrt(N * sum_i a_i^2)); 0 = equal.
+
+    It is that of Jain's index: its cosine squared. All 0 counts as equal.
+
+    >>> round(angle([1, 0]), 6), angle([3, 3])
+    (45.0, 0.0)
+    """
+    return math.degrees(math.acos(min(1.0, math.sqrt(jain(values)))))
+
+
+def value_entropy(values: ArrayLike) -> float:
+    """Entropy of values of 0 or more: sum_i p_i ln(1 / p_i) / ln N with p_i = a_i / sum_j a_j; 1 = equal.
+
+    0 = one has all. One client, or all at 0, counts as equal.
+
+    >>> value_entropy([0.5, 0.5, 0, 0]), value_entropy([0.9, 0.9])
+    (0.5, 1.0)
+    """
+    given = _per_client("values", values)
+    require_each("values", given, given >= 0, "0 or more")
+    if len(given) == 1 or not given.any():
+        return 1.0
+    p = given / given.max()
+    p = p[p > 0] / p.sum()
+    return min(1.0, max(0.0, -float((p * np.log(p)).sum())) / math.log(len(given)))
+
+
+def expected_values(mixtures: ArrayLike, by_class: ArrayLike) -> Values:
+    """(N,) sum_c m_ic a_c / sum_c m_ic: what client i has where its classes are scored on everybody's test examples.
+
+    Its own test examples are few, so that its accuracy on them is noisy; that of a class over all of them hardly is.
+
+    Args:
+        mixtures: (N, C) how many test examples of each class each client has, one at least.
+        by_class: (C,) the accuracy of each class over the whole test set; nan for a class that nobody has.
+
+    >>> expected_values([[1, 1], [0, 4]], [0.5, 1.0]).tolist()
+    [0.75, 1.0]
+    """
+    scores, counts = np.asarray(by_class, np.float64), np.asarray(mixtures, np.float64)
+    fits = counts.ndim == 2 and scores.shape == counts.shape[1:] and len(counts) > 0
+    require("mixtures", counts.shape, fits, f"(N, C) for the C = {scores.size} numbers of by_class, N >= 1")
+    right = bool((counts >= 0).all()) and bool((counts.sum(axis=1) > 0).all())
+    require("mixtures", "a client without test examples, or with less than none", right, "0 or more, one at least")
+    known = np.isfinite(scores)
+    require("by_class", scores.tolist(), not counts[:, ~known].any(), "a number for every class that a client has")
+    return counts[:, known] @ scores[known] / counts.sum(axis=1)
+
+
+def noise_floor(accuracy: float, sizes: ArrayLike) -> float:
+    """The dissimilarity that sampling noise alone gives, in units of the accuracy, which is from 0 to 1.
+
+    If the model were right with probability a for every example of every client, the accuracies of clients i and j, on
+    n_i and n_j test examples, would differ by sqrt(2 / pi) sqrt(a (1 - a) (1 / n_i + 1 / n_j)) on average (with the
+    normal distribution in the place of the binomial). The floor is the mean of that over all pairs; 0 for one client.
+
+    >>> round(100 * noise_floor(0.87, [99] * 100), 1)  # points, at 87 % and 99 test examples a client
+    3.8
+    """
+    require("accuracy", accuracy, 0 <= accuracy <= 1, "from 0 to 1")
+    given = _per_client("sizes", sizes)
+    require_each("sizes", given, given > 0, "above 0")
+    different, counts = np.unique(given, return_counts=True)
+    n = len(given)
+    if n == 1:
+        return 0.0
+    apart = np.sqrt(1 / different[:, None] + 1 / different)
+    pairs = counts[:, None] * counts - np.diag(counts)  # each pair twice, no client with itself
+    return float(math.sqrt(2 / math.pi * accuracy * (1 - accuracy)) * (pairs * apart).sum() / (n * (n - 1)))
 
 
 def jain(values: ArrayLike) -> float:

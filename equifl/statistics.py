@@ -83,6 +83,37 @@ def holm(p: ArrayLike) -> list[float]:
     return [float(value) for value in found]
 
 
+def verdict(mean: float, half_width: float, *, printed: float = math.nan, margin: float = math.nan) -> str:
+    """What an interval says of a claim that a number is above zero: the first of these that is true.
+
+    holds: the interval lies above zero.
+    contradicted: it lies below zero, or the value that others published lies outside of it.
+    equivalent within m: it lies within the margin m around zero, so that whatever there is, is no larger.
+    not decided: none of these.
+
+    For a claim that a number is below zero, give all three with the other sign.
+
+    Args:
+        mean: of the number.
+        half_width: of its interval; with nan, of one repetition, nothing is decided.
+        printed: the value that others published, if any. Its own error is not known.
+        margin: the difference that does not matter, above 0; nan = none is stated.
+
+    >>> [verdict(mean, width, printed=1.0, margin=0.5) for mean, width in ((2, 1), (-2, 1), (0.1, 0.4), (0.6, 0.9))]
+    ['holds', 'contradicted', 'contradicted', 'not decided']
+    >>> verdict(0.1, 0.3, margin=0.5)
+    'equivalent within 0.5'
+    """
+    require("margin", margin, math.isnan(margin) or 0 < margin < math.inf, "above 0, or nan")
+    if mean > half_width:
+        return "holds"
+    if mean < -half_width or abs(printed - mean) > half_width:
+        return "contradicted"
+    if abs(mean) + half_width < margin:
+        return f"equivalent within {margin:g}"
+    return "not decided"
+
+
 def excludes_zero(mean: float, half_width: float) -> bool:
     """Whether 0 lies outside mean +- half_width; an unknown half-width (nan) excludes nothing.
 

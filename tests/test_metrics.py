@@ -249,3 +249,85 @@ def test_refuses_wrong_counts(metric: Callable[[Any], Any], counts: Any, message
 def test_refuses_what_is_wrong_by_name(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_variance_angle_and_entropy_by_hand(values: list[float]) -> None:
+    n, mean = len(values), sum(values) / len(values)
+    assert metrics.variance(values) == pytest.approx(sum((a - mean) ** 2 for a in values) / n, abs=1e-9)
+    if max(values) > 1e-3:
+        length = math.sqrt(n * sum(a * a for a in values))
+        cosine = min(1.0, sum(values) / length)
+        assert math.cos(math.radians(metrics.angle(values))) == pytest.approx(cosine, abs=1e-9)
+        shares = [a / sum(values) for a in values]
+        entropy = -sum(p * math.log(p) for p in shares if p > 0) / math.log(n) if n > 1 else 1.0
+        assert metrics.value_entropy(values) == pytest.approx(entropy, abs=1e-9)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0, 1))
+def test_a_quantile_by_hand(values: list[float], share: float) -> None:
+    ordered, place = sorted(values), share * (len(values) - 1)
+    low = min(math.floor(place), len(values) - 1)
+    high = min(low + 1, len(values) - 1)
+    expected = ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    assert metrics.quantile(values, share) == pytest.approx(expected, abs=1e-9)
+
+
+def test_equal_clients_have_no_angle_and_full_entropy() -> None:
+    assert metrics.angle([0.0, 0.0]) == metrics.angle([7.0]) == 0.0
+    assert metrics.value_entropy([0.0, 0.0]) == metrics.value_entropy([7.0]) == 1.0
+    assert metrics.value_entropy([0.0, 5.0, 0.0]) == 0.0
+
+
+def test_expected_values_are_the_accuracies_on_infinitely_many_examples() -> None:
+    """A client whose test examples are drawn anew again and again from its classes fares so on average."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 400)
+    right = rng.random(400) < np.array([0.9, 0.5, 0.7, 0.2])[labels]
+    by_class = [right[labels == c].mean() for c in range(4)]
+    mixtures = [[3, 1, 0, 0], [0, 0, 2, 2], [1, 1, 1, 1]]
+    for counts, found in zip(mixtures, metrics.expected_values(mixtures, by_class), strict=True):
+        owned = [c for c, count in enumerate(counts) for _ in range(count)]
+        draws = [np.mean([rng.choice(right[labels == c]) for c in owned]) for _ in range(3000)]
+        assert found == pytest.approx(np.mean(draws), abs=0.02)
+
+
+def test_a_class_that_nobody_has_needs_no_accuracy() -> None:
+    assert metrics.expected_values([[1, 0, 1]], [0.5, math.nan, 1.0]).tolist() == [0.75]
+    with pytest.raises(ValueError, match=r"by_class: .* allowed: a number for every class that a client has"):
+        metrics.expected_values([[1, 1, 1]], [0.5, math.nan, 1.0])
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.3, 0.87, 1.0])
+@pytest.mark.parametrize("sizes", [[20, 20], [10, 40, 90], [99] * 5])
+def test_the_noise_floor_is_what_binomial_draws_give(accuracy: float, sizes: list[int]) -> None:
+    """Every outcome of two clients with its probability, pair by pair."""
+
+    def law(n: int) -> list[float]:
+        return [math.comb(n, k) * accuracy**k * (1 - accuracy) ** (n - k) for k in range(n + 1)]
+
+    apart: list[float] = [
+        sum(p * q * abs(i / n - j / m) for i, p in enumerate(law(n)) for j, q in enumerate(law(m)))
+        for n, m in itertools.combinations(sizes, 2)
+    ]
+    assert metrics.noise_floor(accuracy, sizes) == pytest.approx(np.mean(apart), rel=0.03)
+
+
+def test_one_client_has_no_noise_to_differ_by() -> None:
+    assert metrics.noise_floor(0.5, [10]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: metrics.noise_floor(50, [10, 10]), "accuracy: 50 is not allowed; allowed: from 0 to 1"),
+        (lambda: metrics.noise_floor(0.5, [10, 0]), "sizes.*allowed: above 0"),
+        (lambda: metrics.expected_values([[1, 2]], [1.0]), r"mixtures: \(1, 2\) is not allowed"),
+        (lambda: metrics.expected_values([[0, 0]], [1.0, 1.0]), "a client without test examples"),
+        (lambda: metrics.quantile([1.0], 2), "share: 2 is not allowed; allowed: from 0 to 1"),
+        (lambda: metrics.value_entropy([-1.0]), "values.*allowed: 0 or more"),
+    ],
+)
+def test_refuses_what_no_measure_has(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -50,3 +50,25 @@ def test_excludes_zero_by_hand() -> None:
 def test_refuses_what_is_wrong_by_name(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "printed", "margin", "word"),
+    [
+        (2.0, 1.0, NAN, NAN, "holds"),
+        (0.2, 0.1, NAN, 0.5, "holds"),  # although it is small
+        (-2.0, 1.0, NAN, NAN, "contradicted"),  # the interval lies on the other side
+        (0.1, 0.3, 1.0, 0.5, "contradicted"),  # the published value is outside
+        (0.1, 0.3, 0.3, 0.5, "equivalent within 0.5"),
+        (0.1, 0.3, NAN, 0.4, "not decided"),  # the margin is on the edge
+        (0.1, 0.3, 0.3, NAN, "not decided"),
+        (5.0, NAN, 9.0, 0.5, "not decided"),  # one repetition
+    ],
+)
+def test_verdicts_by_hand(mean: float, half_width: float, printed: float, margin: float, word: str) -> None:
+    assert statistics.verdict(mean, half_width, printed=printed, margin=margin) == word
+
+
+def test_a_margin_is_above_zero() -> None:
+    with pytest.raises(ValueError, match=r"margin: 0.0 is not allowed; allowed: above 0, or nan"):
+        statistics.verdict(1.0, 2.0, margin=0.0)

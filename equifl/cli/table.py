@@ -18,10 +18,10 @@ from equifl.experiment.results import load_results
 @click.option("--measures", metavar="A,B,...", help="The columns, such as accuracy,worst10,std.")
 @click.option(
     "--at",
-    type=click.Choice(["last", "late"]),
+    type=click.Choice(["last", "late", "matched"]),
     default="last",
     show_default=True,
-    help="The last evaluation, or the mean over the last N/k of them.",
+    help="The last evaluation, the mean over the last N/k of them, or where all runs are equally accurate.",
 )
 @click.option("--no-correction", is_flag=True, help="Stars without Holm's correction for the number of comparisons.")
 @click.option("--caption", help="For LaTeX.")
@@ -41,7 +41,7 @@ def table(
         baseline=baseline,
         measures=None if measures is None else measures.split(","),
         correction=None if no_correction else "holm",
-        at="late" if at == "late" else "last",
+        at=at,  # type: ignore[arg-type]  # one of the choices
     )
     if form == "text":
         console.print(draw_table(made))

@@ -256,6 +256,7 @@ class Config:
     `sketch`: length of the sketches that selectors see instead of updates; None = whole updates.
     `memory_limit`: bytes of GPU memory; the runs are then trained in parts that fit; None = no limit.
     `evaluate_every`: rounds between two evaluations; the last round is always evaluated.
+    `evaluate_last`: also evaluate each of so many last rounds, for a mean over them; None = the last one alone.
     `engine`: "compiled" needs numba and a plain sequence of layers, "torch" takes any model; "auto" = what works.
     Their older names are "fast" and "general".
     `selectors`: a table a selector with its parameters; its name, or its `class`, says which.
@@ -274,6 +275,7 @@ class Config:
     sketch: int | None = None
     memory_limit: int | None = None
     evaluate_every: int = 5
+    evaluate_last: int | None = None
     engine: str = "auto"
     data: Data = field(default_factory=lambda: Data(partition=Partition(classes_per_client=2)))
     task: TaskTable = field(default_factory=TaskTable)
@@ -287,7 +289,7 @@ class Config:
         object.__setattr__(self, "engine", OLD_ENGINES.get(self.engine, self.engine))
         if self.clients is None and (self.data.partition.kind != "natural" or self.data.name == "synthetic"):
             object.__setattr__(self, "clients", 30)
-        for name in ("rounds", "clients", "evaluate_every", "signal_examples", "memory_limit"):
+        for name in ("rounds", "clients", "evaluate_every", "evaluate_last", "signal_examples", "memory_limit"):
             require(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
         each = self.per_round if isinstance(self.per_round, tuple) else (self.per_round,)
         given = list(each) if len(each) != 1 else self.per_round
@@ -305,6 +307,10 @@ class Config:
             enough = not isinstance(candidates, int) or candidates >= self.largest_cohort
             allowed = f"at least per_round, which is {self.largest_cohort}"
             require(f"selectors.{name}.candidates", candidates, enough, allowed)
+
+    def evaluates(self, round: int) -> bool:
+        """Whether the model is evaluated after a round, counted from 0."""
+        return (round + 1) % self.evaluate_every == 0 or round >= self.rounds - (self.evaluate_last or 1)
 
     def cohort_size(self, round: int) -> int:
         """K_t: how many clients are selected in a round, counted from 0."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equifl._numerics.checks import require
-from equifl.experiment.measures import Row, chosen_measures
+from equifl.experiment.measures import Row, chosen_measures, expected_accuracy, more_measures, with_test_classes
 from equifl.experiment.table import final_rows
 from equifl.experiment.task_table import ACCURACY, Score, is_evaluated
 from equifl.extras import needed_by
@@ -27,18 +27,29 @@ def by_round(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -
     return _frame([_flat(row, parameters) for row in rows])
 
 
-def by_run(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """The last evaluated record of each run."""
-    return by_round((row for found in final_rows(rows).values() for row in found.values()), parameters)
+def by_run(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]], score: Score = ACCURACY) -> pd.DataFrame:
+    """The last evaluated record of each run, with all measures that follow from it."""
+    last = [row for found in final_rows(rows).values() for row in found.values()]
+    return _frame([_flat(row, parameters) | _further(row, score) for row in last])
+
+
+def _further(row: Row, score: Score) -> dict[str, float]:
+    """What a record does not hold by itself, as far as it is known."""
+    inside = row.keys() | row.get("participation", {}).keys()
+    found = {measure.name: measure.read(row) for measure in more_measures(score) if measure.name not in inside}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def by_client(rows: Iterable[Row], score: Score = ACCURACY) -> pd.DataFrame:
-    """A row a client and run: score at the last evaluation, times selected, longest and present wait in rounds."""
+    """A row a client and run: score at the last evaluation, times selected, longest and present wait in rounds.
+
+    Where they are known also its accuracy without sampling noise, and its training loss.
+    """
     found = []
-    for (selector, seed), records in runs_of(rows).items():
-        scores: Sequence[float | None] = next(
-            (row[score.of_clients] for row in reversed(records) if score.of_clients in row), []
-        )
+    for (selector, seed), records in runs_of(with_test_classes(rows)).items():
+        last = next((row for row in reversed(records) if score.of_clients in row), {})
+        scores: Sequence[float | None] = last.get(score.of_clients, [])
+        more = {"expected_accuracy": expected_accuracy(last), "loss": last.get("client_loss")}
         chosen: dict[int, list[int]] = {client: [] for client in range(len(scores))}
         for row in records:
             for client in row.get("cohort", ()):
@@ -49,6 +60,7 @@ def by_client(rows: Iterable[Row], score: Score = ACCURACY) -> pd.DataFrame:
             waits = [later - earlier - 1 for earlier, later in pairwise(turns)]
             known = scores[client] if client < len(scores) else None
             about = {"selector": selector, "seed": seed, "client": client, score.key: known}
+            about |= {name: values[client] for name, values in more.items() if values is not None}
             found.append(about | {"times_selected": len(turns) - 2, "longest_wait": max(waits), "waits": waits[-1]})
     return _frame(found)
 
@@ -77,7 +89,7 @@ def until_target(rows: Iterable[Row], targets: Mapping[str, float], score: Score
     sign = 1 if measure.more_is_better else -1
     reached: dict[str, list[dict[str, float]]] = {}
     seeds: dict[str, int] = {}
-    for (selector, _), records in runs_of(rows).items():
+    for (selector, _), records in runs_of(with_test_classes(rows)).items():
         seeds[selector] = seeds.get(selector, 0) + 1
         found = reached.setdefault(selector, [])
         for place, row in enumerate(records):

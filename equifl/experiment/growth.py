@@ -97,7 +97,7 @@ def described(stored: Mapping[str, Any], asked: Config) -> str:
 
     >>> stored = {"selectors": {"rota": {}}, "seeds": [0, 1], "rounds": 60}
     >>> described(stored, Config.load(None, ["seeds=[0,1,2,3]", "selectors={rota={}, divfl={}}", "rounds=80"]))
-    '2 of 8 runs are there, with 60 of 80 rounds; added: seeds 2 and 3, selectors divfl, rounds up to 80'
+    '2 of 8 runs are there, with 60 of 80 rounds; added: seeds 2 and 3, selector divfl, rounds up to 80'
     """
     here = asked.as_dict()
     there, runs = len(stored["selectors"]) * len(stored["seeds"]), len(asked.selectors) * len(asked.seeds)
@@ -127,18 +127,16 @@ def part_of_records(records: Iterable[dict[str, Any]], asked: Config, path: Path
             f"{path}: holds a larger experiment, which is not finished; finish that first, or choose another folder"
         )
     found = [by_key[key] for key in wanted]
-    every = asked.evaluate_every
-    allowed = f"rounds that {path} has evaluated, every {every}; or choose another folder"
-    require("rounds", asked.rounds, is_evaluated(found[-1]), allowed)
+    due = [record for record in found if asked.evaluates(record["round"])]
+    allowed = f"rounds that {path} has evaluated, every {asked.evaluate_every}; or choose another folder"
+    require("rounds", asked.rounds, all(map(is_evaluated, due)), allowed)
     return found
 
 
-def with_more_rounds(records: Iterable[dict[str, Any]], stored: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Records as if the experiment had more rounds: the last is evaluated only if it is its turn."""
-    last, every, first = stored["rounds"] - 1, stored["evaluate_every"], score_of(stored).key
-    if stored["rounds"] % every == 0:
-        return list(records)
-    return [_unevaluated(record, first) if record["round"] == last else record for record in records]
+def with_more_rounds(records: Iterable[dict[str, Any]], asked: Config) -> list[dict[str, Any]]:
+    """Records as if the experiment had more rounds: what were its last ones are evaluated only if it is their turn."""
+    first = score_of(asked.as_dict()).key
+    return [record if asked.evaluates(record["round"]) else _unevaluated(record, first) for record in records]
 
 
 def _unevaluated(record: dict[str, Any], first: str) -> dict[str, Any]:

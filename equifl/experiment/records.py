@@ -129,7 +129,7 @@ def check_stored(stored: Any, newest: int) -> None:
     separate_rule(config.get("server"), stored=True)
     _check(config, _CONFIG)
     _check({"task": {}} | config, {"task": _TEXTS})
-    _check({"engine": "", "evaluate_every": 1} | config, {"engine": _TEXT, "evaluate_every": _ONE_OR_MORE_OR_NONE})
+    _check({"engine": "", "evaluate_every": 1, "evaluate_last": None} | config, _OPTIONAL)
     if "signal" in config and "introduce" not in config:  # earlier versions always did
         stored["config"] = config = _inserted(config, after="signal", introduce=True)
     if "engine" in config:
@@ -180,13 +180,17 @@ def _check_fields(record: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     _check(record, _ALWAYS)
     _check(record, {name: check for name, check in _SOMETIMES.items() if name in record})
     if every is not None and config["rounds"] is not None:
-        due = (record["round"] + 1) % every == 0 or record["round"] + 1 == config["rounds"]
+        last = config["rounds"] - (config.get("evaluate_last") or 1)
+        due = (record["round"] + 1) % every == 0 or record["round"] >= last
         if due != evaluated:
             found = f"it has {'an' if score.percent else 'a'} `{score.key}`, and no evaluation was due"
             raise ValueError(f"it has no `{score.key}`" if due else found)
     if evaluated:
         _check(record, {**(_IN_PERCENT if score.percent else _SCORED), **_EVALUATED})
     if clients is not None:
+        for name in ("client_loss", "test_classes"):
+            if name in record and len(record[name]) != clients:
+                raise ValueError(f"`{name}` is of {len(record[name])} clients, expected {clients}")
         if max(record["cohort"], default=0) >= clients:
             raise ValueError(f"`cohort` has client {max(record['cohort'])} of {clients}")
         if evaluated and len(record[score.of_clients]) != clients:
@@ -236,6 +240,12 @@ _ONE_OR_MORE_OR_NONE: _Check = (
     "an integer of 1 or more",
 )
 
+_OPTIONAL: Mapping[str, _Check] = {
+    "engine": _TEXT,
+    "evaluate_every": _ONE_OR_MORE_OR_NONE,
+    "evaluate_last": _ONE_OR_MORE_OR_NONE,
+}
+
 _KEY: Mapping[str, _Check] = {"round": _NATURAL, "selector": _TEXT, "seed": _NATURAL}
 _ALWAYS: Mapping[str, _Check] = {
     "cohort": (_different, "a list of different clients"),
@@ -245,6 +255,14 @@ _ALWAYS: Mapping[str, _Check] = {
 }
 _SOMETIMES: Mapping[str, _Check] = {
     "objective": (lambda value: value is None or _numbers(value), "a table of numbers"),
+    "client_loss": (lambda value: isinstance(value, list) and all(map(_finite, value)), "a list of numbers"),
+    "class_accuracy": (_known_and(_percent), "a list of numbers from 0 to 100"),
+    "test_classes": (
+        lambda value: (
+            isinstance(value, list) and all(isinstance(row, list) and all(map(_natural, row)) for row in value)
+        ),
+        "a list of lists of integers",
+    ),
     "saturated_at": (lambda value: value is None or _natural(value), "an integer of 0 or more"),
 }
 _IN_PERCENT: Mapping[str, _Check] = {

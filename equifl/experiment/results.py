@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from equifl._numerics.checks import require
 from equifl.experiment import frames
+from equifl.experiment.endpoint import cycle
 from equifl.experiment.names import listed, variant_notes
 from equifl.experiment.run_folder import RunFolder
 from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
@@ -92,7 +93,7 @@ class Results:
         baseline: str | None = "uniform",
         measures: Iterable[str] | None = None,
         correction: Literal["holm"] | None = "holm",
-        at: Literal["last", "late"] = "last",
+        at: Literal["last", "late", "matched"] = "last",
     ) -> Table:
         """Every selector: mean and 95 % interval over seeds, and its difference to a baseline, in pairs by seed.
 
@@ -100,30 +101,26 @@ class Results:
             baseline: the selector that the others are compared with; None = nobody is.
             measures: the columns, such as `["accuracy", "worst10", "std"]`; None = the usual five.
             correction: "holm" corrects the p-values for the number of comparisons in the table; None does not.
-            at: "last" = the last evaluation; "late" = the mean over the last N / k evaluations, which is less noisy.
+            at: "last" = the last evaluation; "late" = the mean over the last N / k evaluations, of the second half of
+                them at most, which is less noisy (`evaluate_last` has more of them); "matched" = where each run first
+                has the highest accuracy that all of them reach, since accuracy and evenness move together.
         """
         known = list(self.config["selectors"])
         fits = baseline in ("uniform", None) or any(baseline_of(name, str(baseline), known) for name in known)
         require("baseline", baseline, fits, ", ".join(known) + ", or None")
-        require("at", at, at in ("last", "late"), '"last" or "late"')
-        last = 1 if at == "last" else self._late()
+        require("at", at, at in ("last", "late", "matched"), '"last", "late" or "matched"')
         made = make_table(
             self.whole_rounds,
             baseline=baseline,
             measures=measures,
             correction=correction,
-            last=last,
+            last=cycle(self.config) if at == "late" else 1,
+            matched=at == "matched",
             parameters=self.parameters,
             score=self.score,
         )
         more = [*variant_notes(self.config), *([f"{self.left_out}."] if self.left_out else [])]
         return replace(made, notes=(*made.notes, *more))
-
-    def _late(self) -> int:
-        """N / k: the rounds in which everybody could have been selected once."""
-        each = self.config["per_round"]
-        k = max(each) if isinstance(each, list | tuple) else each
-        return max(1, -(-int(self.config["clients"] or 1) // int(k or 1)))
 
     def to_pandas(self) -> pd.DataFrame:
         """A row a round and run; lists are left out, and have frames of their own: `clients`, `cohorts`."""
@@ -131,7 +128,7 @@ class Results:
 
     def final(self) -> pd.DataFrame:
         """A row a run: its last evaluation."""
-        return frames.by_run(self.whole_rounds, self.parameters)
+        return frames.by_run(self.whole_rounds, self.parameters, self.score)
 
     def clients(self) -> pd.DataFrame:
         """A row a client and run: its accuracy at the last evaluation, how often it was selected, how long it waited.

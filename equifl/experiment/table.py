@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from equifl._numerics.checks import require
 from equifl.experiment import table_formats
-from equifl.experiment.measures import MEASURES, Measure, Row, chosen_measures
+from equifl.experiment.endpoint import Weighted, common_score, last_evaluations, matched_evaluations
+from equifl.experiment.measures import MEASURES, Measure, Row, chosen_measures, with_test_classes
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.sweep import baseline_of, parameters_of
 from equifl.experiment.task_table import ACCURACY, Score, is_evaluated
@@ -53,6 +54,7 @@ class Table:
     measures: tuple[Measure, ...] = MEASURES
     correction: str | None = None
     averaged: int = 1  # evaluated rounds that each figure is a mean of
+    matched: float | None = None  # the score, such as the accuracy, at which every run is taken
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -99,6 +101,8 @@ class Table:
         """What the figures are, in parts of a sentence."""
         rounds = "1 round" if self.round == 1 else f"{self.round} rounds"
         when = f"after {rounds}" if self.averaged == 1 else f"over the last {self.averaged} evaluations of {rounds}"
+        if self.matched is not None:
+            when = f"where each run first has a score of {self.matched:.4g}, the highest that all reach"
         one = self.seeds == 1
         parts = [f"one seed {when}: no interval" if one else f"mean ± 95 % interval over {self.seeds} seeds {when}"]
         return [*parts, "bold = best"]
@@ -120,7 +124,7 @@ def final_rows(rows: Iterable[Row]) -> dict[str, dict[int, Row]]:
 def _evaluated(rows: Iterable[Row]) -> dict[str, dict[int, list[Row]]]:
     """The evaluated records of each selector and seed, in their order."""
     found: dict[str, dict[int, list[Row]]] = {}
-    for row in rows:
+    for row in with_test_classes(rows):
         if is_evaluated(row):
             found.setdefault(row["selector"], {}).setdefault(row["seed"], []).append(row)
     return found
@@ -133,6 +137,7 @@ def make_table(
     measures: Iterable[str] | None = None,
     correction: Literal["holm"] | None = "holm",
     last: int = 1,
+    matched: bool = False,
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
     score: Score = ACCURACY,
 ) -> Table:
@@ -143,14 +148,19 @@ def make_table(
         baseline: the selector that others are compared with; nobody is if it has no records.
         measures: names of the columns (`usual_measures`, `more_measures`); None = the usual five.
         correction: "holm" corrects the p of all comparisons in the table for their number; None does not.
-        last: every figure is the mean of so many last evaluations of a run.
+        last: every figure is the mean of so many last evaluations of a run, of the second half of them at most.
+        matched: every figure is that of where a run first has the highest score that all of them reach.
         parameters: of a sweep, by selector.
         score: what the records' scores are.
     """
     rows = list(rows)
-    found = {name: {s: of[-last:] for s, of in runs.items()} for name, runs in _evaluated(rows).items()}
-    if not found:
+    evaluated = _evaluated(rows)
+    if not evaluated:
         raise ValueError("records: no evaluated round yet")
+    shared = common_score(evaluated, score.key) if matched else None
+    found = last_evaluations(evaluated, last)
+    if shared is not None:
+        found = matched_evaluations(evaluated, score.key, shared)
     require("correction", correction, correction in ("holm", None), '"holm" or None')
     columns = chosen_measures(measures, score)
     bases = {name: None if baseline is None else baseline_of(name, baseline, found) for name in found}
@@ -175,14 +185,15 @@ def make_table(
         _correct(cells)
     runs = [run for by_seed in found.values() for run in by_seed.values()]
     return Table(
-        round=max(run[-1]["round"] for run in runs) + 1,
+        round=max(run[-1][0]["round"] for run in runs) + 1,
         seeds=max(len(by_seed) for by_seed in found.values()),
         baseline=base,
         cells=cells,
         notes=(*_same_cohorts(rows), *_saturated(rows)),
         measures=columns,
         correction=correction,
-        averaged=max(map(len, runs)),
+        averaged=1 if matched else max(map(len, runs)),
+        matched=shared,
         parameters=parameters or {},
     )
 
@@ -194,10 +205,11 @@ def _correct(cells: dict[str, dict[str, Cell]]) -> None:
         cells[name][title] = replace(cells[name][title], p=p)
 
 
-def _mean(measure: Measure, rows: Sequence[Row]) -> float:
+def _mean(measure: Measure, rows: Weighted) -> float:
     """The mean of a measure over records that know it; nan if none does: a cohort without replies has no loss."""
-    known = [float(value) for row in rows if (value := measure.read(row)) is not None]
-    return math.fsum(known) / len(known) if known else math.nan
+    known = [(float(value), weight) for row, weight in rows if (value := measure.read(row)) is not None]
+    total = math.fsum(weight for _, weight in known)
+    return math.fsum(value * weight for value, weight in known) / total if total else math.nan
 
 
 def _same_cohorts(rows: Iterable[Row]) -> list[str]:

@@ -15,7 +15,9 @@ import numpy as np
 
 from equifl.paper.tables import LAMBDAS, TABLE_1_LAMBDA, WINDOWS, rows
 from equifl.signals import Floats
-from equifl.statistics import interval
+from equifl.statistics import interval, verdict
+
+MARGIN = 0.5  # points of accuracy or dissimilarity, from the first setting to the last: below what a user would notice
 
 Values: TypeAlias = Callable[[str, str], Floats]  # (selector, measure) -> one value a seed, in the order of seeds
 
@@ -30,6 +32,7 @@ class Claim:
         number: the number in question, from values of selectors and measures.
         below: whether it is said to be below zero.
         printed: the number from the paper's printed means; nan if it prints none.
+        margin: the difference that would not matter, for a claim that does not hold.
     """
 
     text: str
@@ -37,6 +40,7 @@ class Claim:
     number: Callable[[Values], Floats]
     below: bool = True
     printed: float = math.nan
+    margin: float = MARGIN
 
 
 @dataclass(frozen=True)
@@ -50,29 +54,19 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """holds, contradicted, does not hold, or not decided; each claim gets the first that is true.
-
-        holds: our interval lies on the side of zero that is claimed.
-        contradicted: it does not, and the paper's own value of the number lies outside our interval.
-        does not hold: our interval lies on the other side of zero, and the paper's own value lies in it.
-        not decided: our interval has both zero and the paper's own value in it.
+        """holds, contradicted, equivalent within a margin, or not decided: see `equifl.statistics.verdict`.
 
         The paper's value has an error of its own, which is not known: the paper says neither how many runs its means
-        are of nor whether they are paired. Without a value (nan) nothing is contradicted, and without an interval
-        (one seed) nothing is decided.
+        are of nor whether they are paired. Without a value (nan) only an interval on the other side of zero
+        contradicts, and without an interval (one seed) nothing is decided.
 
-        >>> claim = Claim("a < b", "table1", lambda values: values("a", "x"), printed=-1.0)
+        >>> claim = Claim("a < b", "table1", lambda values: values("a", "x"), printed=-1.0, margin=0.5)
         >>> [Verdict(claim, mean, width, 20).outcome for mean, width in ((-2.0, 0.5), (0.1, 0.5), (-0.7, 0.9))]
         ['holds', 'contradicted', 'not decided']
         """
         side = -1 if self.claim.below else 1
-        if self.mean * side > self.half_width:
-            return "holds"
-        if abs(self.claim.printed - self.mean) > self.half_width:
-            return "contradicted"
-        if self.mean * side < -self.half_width:
-            return "does not hold"
-        return "not decided"
+        given = {"printed": self.claim.printed * side, "margin": self.claim.margin}
+        return verdict(self.mean * side, self.half_width, **given)
 
     @property
     def word(self) -> str:
@@ -133,7 +127,7 @@ def _trend(text: str, table: str, name: str, steps: Sequence[float], measure: st
         series = np.stack([values(name.format(step), measure) for step in steps])
         return order @ series / (order @ order)
 
-    return Claim(f"{text} (slope a step)", table, slope, below)
+    return Claim(f"{text} (slope a step)", table, slope, below, margin=MARGIN / (len(steps) - 1))
 
 
 def values_of(results: Mapping[str, Mapping[int, Mapping[str, float]]], seeds: Sequence[int]) -> Values:

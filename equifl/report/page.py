@@ -21,7 +21,7 @@ with needed_by("equifl.report"):
 
 from equifl._numerics.checks import require
 from equifl.experiment.atomic_write import replacing
-from equifl.experiment.measures import Measure
+from equifl.experiment.measures import Measure, more_measures
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.results import Results
 from equifl.experiment.table import Table
@@ -52,7 +52,7 @@ def write_report(results: Results, output: Path | str | None = None) -> Path:
 def make_page(results: Results) -> str:
     """The page as text; the same records give the same text."""
     config, made_with, table = results.config, results.made_with, results.table()
-    numbers = make_numbers(config, results.whole_rounds)
+    numbers, more = make_numbers(config, results.whole_rounds), _more(results)
     environment = Environment(  # loads the template beside this file
         loader=PackageLoader("equifl.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -64,6 +64,8 @@ def make_page(results: Results) -> str:
         lead=_lead(table, numbers.score),
         table=table,
         measures=table.measures,
+        more=more,
+        about_more=_about_more(more),
         distinct=STYLES,
         styles={name: style(i) for i, name in enumerate(config["selectors"])},
         drawings=[_for_page(drawing) for drawing in draw(numbers)],
@@ -71,6 +73,31 @@ def make_page(results: Results) -> str:
         made_with=made_with,
         plotly=Markup(get_plotlyjs()),  # trusted, and escaping would break it
     )
+
+
+# What a report says of fairness beside the usual measures, with a sentence on those that need one.
+MORE: Mapping[str, str] = {
+    "expected_dissimilarity": "Without noise: dissimilarity where each client's mixture of classes is scored on the "
+    "whole test set.",
+    "noise_floor": "Noise floor: the dissimilarity that so few test examples a client would give if all fared alike.",
+    "minimum": "",
+    "q10": "10 % quantile: what a tenth of the clients are below.",
+    "std": "",
+    "loss_std": "Loss deviation: how much the clients' training losses differ.",
+}
+
+
+def _more(results: Results) -> Table | None:
+    """A second table, of the measures that are known here: an earlier version, or Flower, records fewer."""
+    asked = {measure.name for measure in more_measures(results.score)}
+    found = results.table(measures=[name for name in MORE if name in asked])
+    of_first = next(iter(found.cells.values()))
+    known = [measure.name for measure in found.measures if not math.isnan(of_first[measure.title].mean)]
+    return results.table(measures=known) if known else None
+
+
+def _about_more(more: Table | None) -> str:
+    return "" if more is None else " ".join(filter(None, (MORE[measure.name] for measure in more.measures)))
 
 
 def as_toml(config: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ def _begin(folder: RunFolder, stored: Config, part: Part, place: Path) -> None:
         shutil.rmtree(making)
     making.parent.mkdir(exist_ok=True)
     if part.config.rounds > stored.rounds:
-        records = with_more_rounds(records, folder.config)
+        records = with_more_rounds(records, part.config)
     with RunFolder.open(making, part.config.as_dict(), folder.made_with) as copy:
         copy.append(records)
         if checkpoint is not None:

@@ -61,8 +61,8 @@ def run_memory(config: Config, sizes: Floats, parameters: int, examples: int, *,
     batch = steps * train.batch_size
     together = max(runs * cohort, min(n, max(1, AT_A_TIME // (parameters + largest + batch))))  # models
     kept = runs * (2 + 2 * min(config.server.average_last, config.rounds))
-    evaluated = -(-config.rounds // config.evaluate_every)
-    records = runs * (config.rounds * (1500 + 40 * cohort) + evaluated * (1000 + 40 * n))
+    evaluated = -(-config.rounds // config.evaluate_every) + (config.evaluate_last or 0)
+    records = runs * (config.rounds * (1500 + 40 * cohort) + (evaluated + 2) * (1500 + 80 * n))
     parts = [
         Part("batches", 8 * batch * (2 * together + 3), f"train.batch_size, {_epochs(config)}, per_round, seeds"),
         Part("records", records, "rounds, per_round, clients, seeds"),

@@ -66,6 +66,7 @@ class Settings(TypedDict, total=False):
     sketch: int | None
     memory_limit: int | None
     evaluate_every: int
+    evaluate_last: int | None
     engine: str
     aggregate: str | Table | Aggregator
     train: Table

@@ -54,8 +54,8 @@ def simulate(
     the folder, and returns the results so far; a second one ends at once.
 
     All keys of the configuration file are keywords, with the same meaning, default and check (docs/simulator.md):
-    `rounds=60`, `clients=30`, `per_round=5`, `seeds=5`, `selectors`, `data`, `evaluate_every=5`, `signal="update"`,
-    `introduce=False`, `signal_examples`, `sketch`, `memory_limit`, `engine="auto"`, and the tables
+    `rounds=60`, `clients=30`, `per_round=5`, `seeds=5`, `selectors`, `data`, `evaluate_every=5`, `evaluate_last`,
+    `signal="update"`, `introduce=False`, `signal_examples`, `sketch`, `memory_limit`, `engine="auto"`, and the tables
     `train={"lr": 0.05, ...}`, `server={...}`, `availability={...}`, `speed={...}`. They may be Python's own objects:
 
     - `selectors`: objects or tables by name, `{"rota": Rota(), "strict": {"class": "subtrunc", "lam": 0.9}}`; or a

@@ -32,13 +32,34 @@ def test_shows_its_table() -> None:
 
 
 def test_a_late_table_is_the_mean_over_the_last_evaluations() -> None:
-    found = example(evaluate_every=1)  # 20 clients, 4 a round: five evaluations
-    values = [row["accuracy"] for row in found.records if row["selector"] == "rota" and row["round"] >= 1]
+    found = example(evaluate_every=1, rounds=12)  # 20 clients, 4 a round: five evaluations
+    values = [row["accuracy"] for row in found.records if row["selector"] == "rota" and row["round"] >= 7]
     late = found.table(at="late")
     assert late.averaged == 5
     assert late.cells["rota"]["accuracy %"].mean == pytest.approx(sum(values) / len(values))
     assert "over the last 5 evaluations" in late.to_markdown()
     assert found.table().averaged == 1
+
+
+def test_a_late_table_leaves_the_first_half_of_a_run_out() -> None:
+    found = example(evaluate_every=1, rounds=6)
+    values = [row["accuracy"] for row in found.records if row["selector"] == "rota" and row["round"] >= 3]
+    late = found.table(at="late")
+    assert late.averaged == 3
+    assert late.cells["rota"]["accuracy %"].mean == pytest.approx(sum(values) / len(values))
+
+
+def test_a_matched_table_compares_runs_where_they_are_equally_accurate() -> None:
+    found = example(evaluate_every=1, rounds=8)
+    made = found.table(at="matched")
+    best: dict[tuple[str, int], float] = {}
+    for row in found.records:
+        run = row["selector"], row["seed"]
+        best[run] = max(best.get(run, 0.0), row["accuracy"])
+    assert made.matched == min(best.values())
+    assert f"where each run first has a score of {made.matched:.4g}" in made.to_markdown()
+    for cells in made.cells.values():
+        assert cells["accuracy %"].mean >= made.matched - 1e-9
 
 
 @pytest.mark.parametrize(
@@ -47,7 +68,7 @@ def test_a_late_table_is_the_mean_over_the_last_evaluations() -> None:
         ({"baseline": "nobody"}, "baseline: 'nobody' is not allowed; allowed: uniform, subtrunc, rota, or None"),
         ({"measures": ["accurracy"]}, "measures: 'accurracy' is not allowed; allowed: accuracy, dissimilarity, "),
         ({"correction": "bonferroni"}, "correction: 'bonferroni' is not allowed; allowed: \"holm\" or None"),
-        ({"at": "first"}, 'at: \'first\' is not allowed; allowed: "last" or "late"'),
+        ({"at": "first"}, 'at: \'first\' is not allowed; allowed: "last", "late" or "matched"'),
     ],
 )
 def test_refuses_options_by_name(options: dict[str, Any], message: str) -> None:

@@ -98,7 +98,7 @@ def test_a_trend_is_a_slope_over_the_settings_in_order() -> None:
 def test_which_side_counts() -> None:
     above = Claim("x", "table1", lambda values: values("a", "b"), below=False)
     assert Verdict(above, 1.0, 0.5, 3).word == "holds"
-    assert Verdict(above, -1.0, 0.5, 3).word == "does not hold"
+    assert Verdict(above, -1.0, 0.5, 3).word == "contradicted"
     assert Verdict(above, 0.3, 0.5, 3).word == "not decided at 3 seeds"
     assert Verdict(above, 0.3, float("nan"), 1).word == "not decided at one seed"
     assert Verdict(above, 0.3, 0.5, 3).outcome == "not decided"
@@ -113,8 +113,10 @@ def test_which_side_counts() -> None:
         (-0.5, 0.5, -0.93, "not decided at 20 seeds"),  # an interval has its ends in it
         (-0.4, 0.5, 0.2, "contradicted"),
         (2.0, 0.5, -1.0, "contradicted"),
-        (2.0, 0.5, 1.8, "does not hold"),  # nor does it by the paper's own means
-        (2.0, 0.5, np.nan, "does not hold"),
+        (2.0, 0.5, 1.8, "contradicted"),  # also by the paper's own means
+        (2.0, 0.5, np.nan, "contradicted"),
+        (0.1, 0.3, np.nan, "equivalent within 0.5"),
+        (0.1, 0.3, -0.1, "equivalent within 0.5"),
         (0.1, 0.5, np.nan, "not decided at 20 seeds"),
         (-2.0, np.nan, 7.0, "not decided at 20 seeds"),
     ],

@@ -201,6 +201,17 @@ def test_stopped_while_it_grows_it_stays_what_it_was_and_returns_what_was_played
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("first", "then"), [(5, 7), (5, 6), (4, 9)])
+def test_the_last_rounds_that_were_evaluated_one_by_one_are_no_longer_the_last(
+    first: int, then: int, tmp_path: Path
+) -> None:
+    one = ["uniform"], [0]
+    run(tmp_path / "grown", (*one, first), evaluate_last=3)
+    run(tmp_path / "grown", (*one, then), evaluate_last=3)
+    run(tmp_path / "whole", (*one, then), evaluate_last=3)
+    assert bytes_of(tmp_path / "grown") == bytes_of(tmp_path / "whole")
+
+
 def test_another_growth_than_that_which_was_stopped(tmp_path: Path, at_once: dict[str, Path]) -> None:
     run(tmp_path / "run", (["rota"], [0], 5))
     run(tmp_path / "run", (["rota"], [0, 1, 3], 6), callbacks=[StopAfter(2)])

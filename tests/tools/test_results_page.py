@@ -157,7 +157,7 @@ def test_a_contradiction_shows_the_papers_value() -> None:
 
 
 def test_the_page_says_which_verdicts_the_earlier_runs_had() -> None:
-    """Two contradictions and one claim that holds were not decided in the earlier runs."""
+    """Two contradictions and one claim that holds were not decided in the earlier runs; one is no longer decided."""
     changed = []
     for data in DATA:
         now, then = (
@@ -167,10 +167,11 @@ def test_the_page_says_which_verdicts_the_earlier_runs_had() -> None:
         for new, old in zip(now, then, strict=True):
             if new.word != old.word:
                 changed.append((data, new.word))
-                assert old.word == "not decided at 20 seeds"
+                assert old.word in ("not decided at 20 seeds", "equivalent within 0.5")
                 if new.word == "contradicted":
                     assert f"{old.mean:+.2f} ± {old.half_width:.2f}" in PAGE
-    assert changed == [("mnist", "contradicted"), ("mnist", "contradicted"), ("cifar10", "holds")]
+    undecided = ("cifar10", "not decided at 20 seeds")
+    assert changed == [("mnist", "contradicted"), ("mnist", "contradicted"), undecided, ("cifar10", "holds")]
 
 
 @pytest.fixture(scope="module")

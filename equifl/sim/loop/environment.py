@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from equifl._numerics.checks import brief, known, require, shown
 from equifl.experiment.config import Availability, Config, make_selector
+from equifl.experiment.endpoint import cycle
+from equifl.experiment.names import display_name, listed
 from equifl.selectors.base import needs
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import catalogue as data
@@ -137,7 +139,20 @@ def remarks(config: Config, dataset: Dataset, environments: Iterable[Environment
         dropped = len(ids) - len(natural_clients(dataset, drop_incomplete=True))
         if dropped:
             lines.append(f"{dropped} of {len(ids)} clients dropped: no training or no test examples")
-    return [line for line in lines if line]
+    return [line for line in [*lines, _same_phase(config)] if line]
+
+
+def _same_phase(config: Config) -> str:
+    """Whether all evaluations fall on the same point of the turns of a selector that gives everybody one, in words."""
+    turns, every = cycle(config.as_dict()), config.evaluate_every
+    rotating = [name for name, table in config.selectors.items() if table.get("class", name) in ("rota", "reshuffle")]
+    if not rotating or turns < 2 or every % turns or (config.evaluate_last or 1) >= turns:
+        return ""
+    names = listed([display_name(name) for name in rotating])
+    return (
+        f"evaluate_every = {every}: everybody has a turn in {turns} rounds with {names}, so that all evaluations come "
+        f"after whole turns; evaluate_last = {turns}, or evaluate_every = {every + 1}, shows it in between, too"
+    )
 
 
 def data_options(config: Config) -> dict[str, object]:

@@ -31,7 +31,7 @@ from equifl.sim.engines.torch.stacked_model import StackedModel
 from equifl.sim.engines.torch.transfers import to_device, to_host
 from equifl.sim.loop.client_memory import ClientMemory, Reports
 from equifl.sim.loop.environment import Environment, remarks, resolved
-from equifl.sim.loop.evaluation import evaluated
+from equifl.sim.loop.evaluation import Evaluation
 from equifl.sim.loop.learning_rate import learning_rate, local_training
 from equifl.sim.loop.runs import (
     AllReplies,
@@ -81,7 +81,6 @@ class Federation:
             require_usable(config.task, task, module, dataset)
             self.model = StackedModel.of(module, shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device, task), engine or config.engine)
-        self._score = score_of(config.as_dict())
         self.local = local_training(train, 0, config.rounds)
         others = {seed: Environment.make(config, dataset, seed) for seed in config.seeds[1:]}
         environments = {first.seed: first} | others
@@ -99,6 +98,7 @@ class Federation:
         self.models = torch.stack([initial[run.seed] for run in self.runs]).to(self.engine.device)
         bias = output_bias(self.model.module, dataset.outputs)
         self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device, bias)
+        self.evaluation = Evaluation(dataset, score_of(config.as_dict()))
         self.server = ServerStep(config, self.runs, self.model.parameters, self.engine.device)
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
         self.rounds_played = 0
@@ -125,7 +125,7 @@ class Federation:
         self.models = models
         self.recent = torch.cat([self.recent, models.unsqueeze(1)], dim=1)[:, -self.config.server.average_last :]
         self.rounds_played += 1
-        if self.rounds_played % self.config.evaluate_every == 0 or self.rounds_played == self.config.rounds:
+        if self.config.evaluates(round):
             self._evaluate(records)
         return records
 
@@ -145,7 +145,7 @@ class Federation:
             run.cohorts.append(cohort)
             cohorts.append(cohort)
             record = {"round": round, "selector": run.name, "seed": run.seed, "cohort": cohort.tolist()}
-            records.append(record | why)
+            records.append(record | why | (self.evaluation.mixtures(run) if round == 0 else {}))
         return cohorts, records
 
     def _train_locally(self, round: int, cohorts: list[Ints]) -> AllReplies:
@@ -254,20 +254,20 @@ class Federation:
 
     def _evaluate(self, records: list[dict[str, Any]]) -> None:
         scores = self.engine.scores(self.recent.mean(dim=1))
+        losses = [self._client_losses(i, run) for i, run in enumerate(self.runs)]
+        found = to_host(*losses, *[each.mean() for each in losses])
         for i, (run, record) in enumerate(zip(self.runs, records, strict=True)):
-            record |= evaluated(run, scores[i], self._score)
-        losses = to_host(*[self._global_loss(i, run) for i, run in enumerate(self.runs)])
-        for record, loss in zip(records, losses, strict=True):
-            record["global_loss"] = float(loss)
+            record |= self.evaluation.figures(run, scores[i], found[i])
+            record["global_loss"] = float(found[len(self.runs) + i])  # f(w)
 
-    def _global_loss(self, i: int, run: Run) -> Tensor:
-        """f(w): the mean over clients of their loss at the evaluated model."""
+    def _client_losses(self, i: int, run: Run) -> Tensor:
+        """(N,) the loss of each client at the evaluated model."""
         weights = self.recent[i].mean(dim=0)
         losses = []
         for clients in self._all_clients(run):
             examples = stack([run.environment.signal_examples(client) for client in clients.tolist()])
             losses.append(self.engine.losses(weights.expand(len(clients), -1), examples))
-        return torch.cat(losses).mean()
+        return torch.cat(losses)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything the next round depends on, as plain arrays."""
