@@ -131,7 +131,7 @@ class Results:
         return frames.by_run(self.whole_rounds, self.parameters, self.score)
 
     def clients(self) -> pd.DataFrame:
-        """A row a client and run: its accuracy at the last evaluation, how often it was selected, how long it waited.
+        """A row a client and run: its score at the last evaluation, how often it was selected, how long it waited.
 
         `longest_wait` and `waits` are rounds: the most in a row without selection, and those since the last one.
         """
@@ -142,7 +142,7 @@ class Results:
         return frames.by_cohort(self.whole_rounds)
 
     def to_target(self, **measure: float) -> pd.DataFrame:
-        """What it takes to reach a target, such as `to_target(accuracy=90)`: a row a selector.
+        """What it takes to reach a target, such as `to_target(accuracy=90)`, `to_target(score=0.5)`: a row a selector.
 
         `reached` is the share of seeds that reach it; rounds and bytes (and seconds, where records have them) are the
         mean over those seeds, each with the half-width of its 95 % interval.
@@ -153,7 +153,8 @@ class Results:
         """A figure of the report as a figure of plotly.
 
         Args:
-            kind: accuracy, dissimilarity, worst10, plane, clients, map, counts, scatter, terms or bytes.
+            kind: accuracy (of another task score), dissimilarity, worst10, plane, clients, map, counts, scatter, terms
+                or bytes.
             path: also write it there: .html, or .svg, .pdf or .png, which needs kaleido.
         """
         return import_module("equifl.report.plot").plot(self, kind, path)  # plotly, which only a figure needs

@@ -180,6 +180,11 @@ def one_each(field: str, array: NDArray[Any], n: int) -> NDArray[Any]:
     return array
 
 
+def class_each(field: str, y: NDArray[Any], n: int) -> NDArray[Any]:
+    """The classes, if there is one for each of n examples, or one for each of its positions."""
+    return y if y.ndim == 2 and len(y) == n and y.shape[1] > 1 else one_each(field, y, n)
+
+
 def incomplete_clients(owners_train: Ids, owners_test: Ids) -> str:
     """Which clients are in one split only, and what to do, in words; "" if none is.
 
@@ -224,7 +229,7 @@ def _targets(field: str, values: ArrayLike, n: int, classes: int | None) -> Targ
         y = integers(field, values)
     except ValueError as error:
         raise ValueError(f"{error}; numbers to predict are for classes=None and task = 'regression'") from None
-    y = y if y.ndim == 2 and len(y) == n and y.shape[1] > 1 else one_each(field, y, n)
+    y = class_each(field, y, n)
     wrong = np.unique(y[(y < 0) | (y >= classes)])
     if len(wrong):
         raise ValueError(f"{field}: {wrong[:5].tolist()} are not allowed; allowed: 0 to {classes - 1}")

@@ -18,6 +18,7 @@ from equifl.signals import Ints
 from equifl.sim.data.dataset import (
     Dataset,
     as_text,
+    class_each,
     client_ids,
     every_nth,
     examples,
@@ -107,12 +108,12 @@ def _split(named: Mapping[str, NDArray[Any]], regression: bool) -> dict[str, NDA
     require("x", x.shape, x.ndim > 0, "a row an example")
     for name, array in named.items():
         if name == "owners" or (name == "y" and not regression):
-            one_each(name, array, len(x))
+            (one_each if name == "owners" else class_each)(name, array, len(x))
     if regression:
         target_numbers("y", named["y"], len(x))
     elif named["y"].dtype.kind == "f":
         _whole("y", named["y"])
-    if "owners" not in named and regression:
+    if "owners" not in named and (regression or groups.ndim > 1):
         groups = np.zeros(len(x), np.int64)
     _, numbers = np.unique(groups, return_inverse=True)
     sizes = np.bincount(numbers)[numbers]
@@ -198,7 +199,7 @@ def _own_arrays(
     class_names, numbered = labels or ((), [])
     for split, y in zip(("train", "test"), numbered, strict=False):  # there may be no y_test
         if split in lengths:
-            arrays[f"y_{split}"] = tried(one_each, f"y_{split}", y, lengths[split])
+            arrays[f"y_{split}"] = tried(class_each, f"y_{split}", y, lengths[split])
     for split in lengths if regression else ():
         if f"y_{split}" in found:
             arrays[f"y_{split}"] = tried(target_numbers, f"y_{split}", found[f"y_{split}"], lengths[split])

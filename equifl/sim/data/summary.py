@@ -63,11 +63,12 @@ def _targets(own: OwnArrays) -> str:
 
 def _classes(own: OwnArrays) -> str:
     splits = [split for split in ("train", "test") if f"y_{split}" in own.arrays]
-    counts = [np.bincount(own.arrays[f"y_{split}"], minlength=len(own.class_names)) for split in splits]
+    counts = [np.bincount(own.arrays[f"y_{split}"].ravel(), minlength=len(own.class_names)) for split in splits]
     each = [" + ".join(f"{count:,}" for count in of_class) for of_class in zip(*counts, strict=True)]
     shown = ", ".join(f"{name}: {count}" for name, count in zip(own.class_names[:_SHOWN], each, strict=False))
     more = f", and {len(each) - _SHOWN} more" if len(each) > _SHOWN else ""
-    return f"classes: {len(own.class_names)} ({' + '.join(splits)} examples of {shown}{more})"
+    what = "examples" if own.arrays[f"y_{splits[0]}"].ndim == 1 else "positions"
+    return f"classes: {len(own.class_names)} ({' + '.join(splits)} {what} of {shown}{more})"
 
 
 def _clients(own: OwnArrays, train: NDArray[Any], test: NDArray[Any]) -> list[str]:
@@ -77,11 +78,12 @@ def _clients(own: OwnArrays, train: NDArray[Any], test: NDArray[Any]) -> list[st
     lines = [f"clients: {len(names)}, of which {int((~both).sum())} in one split only"]
     figures = {"training examples": sizes, "test examples": tests}
     y = own.arrays.get("y_train")
-    if y is not None and len(y) == len(train) and own.class_names:
+    if y is not None and y.shape == train.shape and own.class_names:
         pairs = np.unique(np.searchsorted(names, train) * len(own.class_names) + y)
         figures["classes"] = np.bincount(pairs // len(own.class_names), minlength=len(names))
     for what, numbers in figures.items():
         spread = f"{numbers.min()} to {numbers.max()}, median {np.median(numbers):g}"
         lines.append(f"{what} of a client: {spread}")
-    few = few_tested([tests[both]]) if both.any() and own.class_names else ""
+    right_or_wrong = own.class_names and y is not None and y.ndim == 1
+    few = few_tested([tests[both]]) if both.any() and right_or_wrong else ""
     return lines + ([few] if few else [])

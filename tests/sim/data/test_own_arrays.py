@@ -7,6 +7,7 @@ import pytest
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.own_arrays import read_own
+from equifl.sim.data.summary import summary
 from tests.sim.data.dataset_checks import check_standardised
 
 
@@ -171,3 +172,61 @@ def test_own_arrays_need_a_path(tmp_path: Path) -> None:
             load("arrays", path=path)
     with pytest.raises(ValueError, match="standardise: 'no' is not allowed; allowed: True or False"):
         load_own(tmp_path, {"standardise": "no"})
+
+
+@pytest.mark.parametrize("targets", [(), (2,)], ids=["one", "two"])
+def test_numbers_of_ones_own_are_for_regression(targets: tuple[int, ...], tmp_path: Path) -> None:
+    y = np.random.default_rng(0).normal(50, 9, (28, *targets))
+    given: dict[str, Any] = {"y_train": y[:20], "y_test": y[20:]}
+    with pytest.raises(ValueError, match=r"y_train: .* numbers to predict are for task = 'regression'"):
+        load_own(tmp_path, **given)
+    found = load_own(tmp_path, {"regression": True}, **given)
+    assert (found.classes, found.outputs) == (None, 2 if targets else 1)
+    np.testing.assert_allclose(found.y_test, (y[20:] - y[:20].mean(0)) / y[:20].std(0), atol=1e-4)
+    raw = load_own(tmp_path, {"regression": True, "standardise": False}, **given)
+    np.testing.assert_array_equal(raw.y_train, y[:20].astype(np.float32))
+
+
+def test_whole_numbers_are_classes_unless_they_are_for_regression(tmp_path: Path) -> None:
+    assert load_own(tmp_path).classes == 4
+    assert load_own(tmp_path, {"regression": True}).classes is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y_test": np.arange(7.0)}, r"y_test: shape \(7,\) is not allowed; allowed: \(8,\)"),
+        (
+            {"y_train": np.full(20, np.nan)},
+            r"y_train: 20 of 20 are not finite, first y_train\[0\]; allowed: finite num",
+        ),
+        ({"y_train": np.array(["a"] * 20)}, r"y_train: cannot be read as numbers \(text\); allowed: numbers"),
+        ({"y_train": np.ones((20, 2))}, r"y_test: shape \(8,\) is not allowed; allowed: \(8, 2\)"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_own(tmp_path, {"regression": True}, **changes)
+
+
+def test_a_class_at_every_position(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(0).integers(0, 4, (28, 6))
+    given: dict[str, Any] = {
+        "x_train": tokens[:20, :5],
+        "y_train": tokens[:20, 1:],
+        "x_test": tokens[20:, :5],
+        "y_test": tokens[20:, 1:],
+    }
+    found = load_own(tmp_path, **given)
+    assert (found.classes, found.y_train.shape) == (4, (20, 5))
+    lines = summary(tmp_path / "mine.npz").lines
+    assert any(line.startswith("classes: 4 (train + test positions of 0: ") for line in lines)
+
+
+def test_a_summary_of_numbers_says_what_they_are_for(tmp_path: Path) -> None:
+    owners = {"owners_train": np.arange(20) % 2, "owners_test": np.arange(8) % 2}
+    np.savez(tmp_path / "mine.npz", **own(y_train=np.linspace(0.5, 9, 20), y_test=np.full(8, 2.5), **owners))
+    found = summary(tmp_path / "mine.npz")
+    assert (found.problems, found.regression, found.natural) == ((), True, True)
+    assert "targets: numbers from 0.5 to 9, mean 4.107, for task = 'regression'" in found.lines
+    assert not any("points" in line for line in found.lines)  # that is of accuracies
