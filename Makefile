@@ -12,7 +12,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 
 MINUTES ?= 10
 
-.PHONY: run check test torture docs dist dist-check style format bench-selection bench-simulation bench-flower bench-scale bench-growth clean
+.PHONY: run check test torture docs dist dist-check style format bench-selection bench-selectors bench-simulation bench-flower bench-scale bench-growth clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -50,6 +50,9 @@ format: $(VENV)/installed
 # The peers have pins of their own, hence an environment of their own.
 bench-selection: $(VENV)-bench/installed
 	$(VENV)-bench/bin/python benchmarks/selection.py
+
+bench-selectors: $(VENV)/installed
+	$(BIN)/python benchmarks/every_selector.py
 
 bench-simulation: $(VENV)/installed
 	$(BIN)/python benchmarks/simulation.py

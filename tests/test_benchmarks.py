@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
 
+import every_selector  # noqa: E402
 import flower  # noqa: E402
 import gpu  # noqa: E402
 import growth  # noqa: E402
@@ -22,6 +23,8 @@ import selection  # noqa: E402
 import simulation  # noqa: E402
 from race.course import BATCH, CLIENTS, COHORT, EXAMPLES, STEPS, Course  # noqa: E402
 from race.memory import Peak, family  # noqa: E402
+
+from equifl.selectors import SELECTORS  # noqa: E402
 
 PAGE = (ROOT / "docs" / "performance.md").read_text()
 
@@ -55,6 +58,15 @@ def test_the_race_names_who_failed_in_which_work() -> None:
     assert lines["| Flower"].startswith(f"| Flower | {rows['A']['Flower']['rounds_per_second']:.2f} (")
     assert lines["| FedLab"].count("failed: no word") == 2
     assert len({line.count("|") for line in lines.values() if line.startswith("|")}) == 1
+
+
+def test_the_page_shows_how_long_every_selector_takes() -> None:
+    """Those that need no matrix of all pairs take less than a second from 10,000 clients, but for k = 100 of Rota."""
+    rows = results("selectors.json")["rows"]
+    assert every_selector.table(rows) in PAGE
+    assert list(dict.fromkeys(row["name"] for row in rows)) == list(SELECTORS)
+    pairs = {"divfl", "subtrunc", "unionfl", "clustered_sampling", "fedgs", "hicsfl"}
+    assert all(row["seconds"] < 1 for row in rows if row["name"] not in pairs and row["k"] == 10)
 
 
 def test_the_page_shows_what_a_gpu_reached() -> None:

@@ -27,10 +27,10 @@ from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, chain, least_nodes, require_open
 from equifl.hosts.choice import choose, frugal, name_of
+from equifl.hosts.client_signals import asked_of_clients
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.selectors import Selector
-from equifl.selectors.base import needs
 from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
@@ -106,7 +106,7 @@ class FairSelection(Strategy):
         self.rounds_played = 0
         self.arrays: ArrayRecord | None = None
         self.clients = Clients(
-            Roster(identity), self.keys, needs(selector), self.sketch, reads=Reads.of(strategy), guard=guard
+            Roster(identity), self.keys, asked_of_clients(selector), self.sketch, reads=Reads.of(strategy), guard=guard
         )
         self._name = name_of(selector)
         self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
@@ -280,7 +280,7 @@ class FairSelection(Strategy):
         everyone = self.probe == "everyone"
         asked = online if everyone else sorted(set(self.clients.unknown(online)) - self._probed)
         self._probed |= set(asked)  # a node that cannot answer is asked once
-        with_gradient = everyone and "updates" in needs(self.selector)
+        with_gradient = everyone and "updates" in asked_of_clients(self.selector)
         messages = questions(asked, arrays, Question(self.identity, self.sketch if with_gradient else None))
         answers = grid.send_and_receive(messages, timeout=self.patience) if messages else []
         up = self.clients.read_answers(self.clients.first_of_each(answers, messages), fresh=everyone)

@@ -9,12 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equifl.outliers import outlier_bound
+from equifl.selectors.base import needs
 from equifl.signals import Floats, Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
 _PREFIX = "store."
 _AFTER_ALL = np.iinfo(np.int64).max  # a round after every other
+
+
+def asked_of_clients(selector: object) -> frozenset[str]:
+    """Which of "losses" and "updates" clients must send for a selector; a sketch of the update also has its length.
+
+    What else a selector may need (durations, label counts, the output bias) is not asked of clients of a host.
+
+    >>> from equifl.selectors import OptimalSampling
+    >>> asked_of_clients(OptimalSampling())
+    frozenset({'updates'})
+    """
+    wanted = needs(selector)
+    return (wanted | {"updates"} if "lengths" in wanted else wanted) & {"losses", "updates"}
 
 
 class ClientSignals:

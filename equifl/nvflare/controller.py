@@ -25,7 +25,7 @@ from equifl._numerics.checks import integer, require
 from equifl.experiment.atomic_write import replacing
 from equifl.experiment.selector_tables import make_selector
 from equifl.hosts.choice import choose, frugal, name_of
-from equifl.hosts.client_signals import ClientSignals
+from equifl.hosts.client_signals import ClientSignals, asked_of_clients
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, State, model_of_state, model_to_state, options_of
 from equifl.hosts.usable import MisfitError, SetAsideError, accuracy_and_size
@@ -33,7 +33,6 @@ from equifl.nvflare.aggregator import CheckedAggregator
 from equifl.nvflare.job_json import plain_model, table_of
 from equifl.nvflare.results import STEPS, Keys, TrainResult, arrays_of, like, metrics_of, read_training, site_of
 from equifl.selectors import Selector
-from equifl.selectors.base import needs
 from equifl.signals import Ints
 from equifl.sketch import CountSketch
 
@@ -138,7 +137,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         )
         self._name = name_of(self._chooser)
         self._keys = Keys(loss, accuracy, size)
-        self._needs = needs(self._chooser)
+        self._needs = asked_of_clients(self._chooser)
         self._sketch = CountSketch(length=self.sketch_length)
         self._known = ClientSignals(self._sketch, guard=self.guard)
         self._ids: dict[

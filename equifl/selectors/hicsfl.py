@@ -104,5 +104,6 @@ class HiCSFL:
         assert signals.bias_updates is not None
         entropy = self.entropies(signals)[ids]
         apart = angles(Signals(updates=signals.bias_updates[ids]), np.arange(len(ids)))
-        apart += (self.lam * np.abs(entropy[:, None] - entropy)).astype(apart.dtype)
+        for row, own in zip(apart, entropy, strict=True):
+            row += self.lam * np.abs(own - entropy)
         return ward(apart).clusters(count)
