@@ -26,11 +26,10 @@ class HiCSFL:
        in the end all are alike.
 
     A cluster whose clients are all selected is not drawn again. The paper draws clients of a cluster by size, their
-    code
-    uniformly: this is the paper's. Their code takes angles of the whole output layer, and gives the matrix to Ward as
-        if rows were coordinates; here it is the bias, and distances are distances. Updates here are mean gradients of
-        local steps, and `temperature` is in that unit: the authors' 0.0025 at their learning rate 0.001 and about 38
-        steps.
+    code uniformly: this is the paper's. Their code takes angles of the whole output layer, and gives the matrix to
+    Ward as if rows were coordinates; here it is the bias, and distances are distances. Updates here are mean gradients
+    of local steps, and `temperature` is in that unit: the authors' 0.0025 at their learning rate 0.001 and about 38
+    steps.
 
     Clients whose `bias_updates` are unknown come first, in random order. Quadratic in N, in time and memory.
 

@@ -13,6 +13,8 @@ from sphinx.util.inspect import stringify_signature
 
 _SECTIONS: Any = Config(napoleon_numpy_docstring=False, napoleon_use_ivar=True)
 _FIELD = re.compile(r"\s*(:(param|ivar|raises?|returns?|yields?|rtype|type)\b[^:]*:|\.\. )")
+_EMPHASIS = re.compile(r"(?<![\w*`])\*(?=[^\s*])((?:(?!\n\s*\n)[^*`])+?)(?<=\S)\*(?![\w*])")  # *a title*
+_STAR = "\x01"  # for the stars of an emphasis, while all others are escaped
 _ITEM = re.compile(r"\s*(\d+\.|-) ")
 
 
@@ -23,6 +25,7 @@ def process_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     """
     kind: Any = "method" if what in ("property", "attribute", "data") else what
     lines[:] = GoogleDocstring(lines, _SECTIONS, app, kind, name, obj, options).lines()
+    lines[:] = _EMPHASIS.sub(rf"{_STAR}\1{_STAR}", "\n".join(lines)).split("\n")
     found: list[str] = []
     example, block, blank, base = False, None, True, 0
     for line in lines:
@@ -41,7 +44,7 @@ def process_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
             base = indent if not _FIELD.match(line) else indent + 3
         found.append(line if example or block is not None else _line(line))
         blank = False
-    lines[:] = found
+    lines[:] = [line.replace(_STAR, "*") for line in found]
 
 
 def _line(line: str) -> str:

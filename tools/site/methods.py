@@ -79,8 +79,10 @@ def _signals(kind: str, cls: type) -> list[str]:
 
 def _needs(kind: str, cls: type) -> str:
     signals = _signals(kind, cls)
+    otherwise = " With other parameters it may need more." if isinstance(vars(cls).get("needs"), property) else ""
     if not signals:
-        return "Nothing but the updates that clients send anyway." if kind == "aggregators" else "No signal at all."
+        nothing = "Nothing but the updates that clients send anyway." if kind == "aggregators" else "No signal at all."
+        return nothing + otherwise
     whose = "of the cohort" if kind == "aggregators" else "of the clients, as `Signals` has them"
     listed = " and ".join(f"`{name}`" for name in signals)
-    return f"{listed} {whose}. What is not named here is neither computed nor sent for it."
+    return f"{listed} {whose}. What is not named here is neither computed nor sent for it.{otherwise}"
