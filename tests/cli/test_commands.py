@@ -339,6 +339,13 @@ def test_what_a_file_of_tokens_with_names_holds(tmp_path: Path) -> None:
     assert lines[-1] == "not usable as it is"
 
 
+def test_a_file_of_numbers_is_for_regression(tmp_path: Path) -> None:
+    code, said = check(save(tmp_path / "mine.npz", y_train=np.arange(24) / 2))
+    assert code == 0
+    assert "targets: numbers from 0 to 11.5, mean " in said
+    assert said.endswith("--set data.partition=natural --set task=regression\n")
+
+
 def test_a_file_without_clients_of_its_own_says_so(tmp_path: Path) -> None:
     code, said = check(save(tmp_path / "mine.npz", owners_train=None, owners_test=None))
     assert code == 0
@@ -366,8 +373,8 @@ def test_a_file_without_clients_of_its_own_says_so(tmp_path: Path) -> None:
             ["x_train: is an array of Python objects; allowed: numbers"],
         ),
         (
-            {"y_train": np.arange(24) / 2},
-            ["y_train: '[0.0, 0.5, 1.0, ...]' is not allowed; allowed: integers or text"],
+            {"y_train": np.full(24, np.nan)},
+            ["y_train: 24 of 24 are not finite, first y_train[0]; allowed: finite numbers"],
         ),
         (
             {"x_train": np.full((24, 5), np.nan)},
