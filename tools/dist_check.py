@@ -65,14 +65,16 @@ def main() -> None:
     parser.add_argument("dist", type=Path, help="the folder with the wheel")
     parser.add_argument("--python", action="append", metavar="VERSION", help="only this version; may be repeated")
     given = parser.parse_args()
-    (wheel,) = given.dist.resolve().glob("*.whl")
+    wheels = list(given.dist.resolve().glob("*.whl"))
+    if len(wheels) != 1:
+        sys.exit(f"{given.dist}: {len(wheels)} wheels are there, one is expected; make dist")
     for version in given.python or VERSIONS:
         python = interpreter(version)
         if python is None:
             print(f"Python {version}: not found, not tried")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            check(python, wheel, Path(folder))
+            check(python, wheels[0], Path(folder))
         print(f"Python {version}: installed and used, with numpy alone and with [sim,fast]", flush=True)
 
 

@@ -75,8 +75,10 @@ def lay_out(source: Path, root: Path = ROOT) -> None:
 
 def build(folder: Path) -> int:
     """Build the site; 0 if there was no warning."""
-    from sphinx.cmd.build import main as sphinx
-
+    try:
+        from sphinx.cmd.build import main as sphinx
+    except ModuleNotFoundError as error:
+        sys.exit(f"the site needs {error.name}, which is not installed; pip install '.[docs]'")
     lay_out(folder / "source")
     places = [folder / name for name in ("doctrees", "source", "html")]
     status = sphinx(["-q", "-W", "--keep-going", "-b", "html", "-d", *map(str, places)])
