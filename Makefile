@@ -12,7 +12,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 
 MINUTES ?= 10
 
-.PHONY: run check test torture docs dist dist-check style format bench-selection bench-selectors bench-simulation bench-flower bench-scale bench-growth clean
+.PHONY: run check test torture docs dist dist-check style format bench-selection bench-selectors bench-simulation bench-flower bench-scale bench-growth bench-attacks clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -65,6 +65,9 @@ bench-scale: $(VENV)/installed $(VENV)-bench/installed
 
 bench-flower: $(VENV)/installed
 	$(BIN)/python benchmarks/flower.py
+
+bench-attacks: $(VENV)/installed
+	$(BIN)/python benchmarks/attacks.py
 
 $(VENV)/installed: EXTRAS := dev
 $(VENV)-bench/installed: EXTRAS := bench

@@ -37,11 +37,16 @@ def outlier_limit(values: Floats, times: float = TIMES) -> float:
     positive = values[values > 0]
     if not len(positive):
         return np.inf
-    median = _lower_median(positive)
-    spread = _NORMAL * _lower_median(np.abs(positive - median))
+    median = lower_median(positive)
+    spread = _NORMAL * lower_median(np.abs(positive - median))
     return max(median + SPREADS * spread, times * median)
 
 
-def _lower_median(values: Floats) -> float:
+def lower_median(values: Floats) -> float:
+    """The median, of an even number the smaller of the two in the middle: half of them cannot raise it.
+
+    >>> lower_median(np.array([3.0, 1.0, 9.0, 8.0]))
+    3.0
+    """
     middle = (len(values) - 1) // 2
     return float(np.partition(values, middle)[middle])

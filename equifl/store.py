@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl._numerics.checks import integer, integers, numbers, plain, require, require_each, shaped
-from equifl.outliers import clip_outliers
+from equifl.guard import guarded
 from equifl.signals import (
     LAST_ROUND,
     OPTIONAL,
@@ -34,7 +34,8 @@ from equifl.sketch_file import SketchFile, open_sketches
 
 _MOST = 2**40  # clients, which no machine has the memory for: so large a number is a mistake
 _TURNS = 2  # a client that waits longer counts as absent; one turn = the rounds it takes to select all clients once
-_UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0, "_available": True}
+_UNKNOWN = {"_losses": np.nan, "_last_selected": -1, "_times_selected": 0, "_sizes": 1.0}
+_UNKNOWN |= {"_given_sizes": np.nan, "_available": True}
 
 
 class SignalStore:
@@ -51,8 +52,10 @@ class SignalStore:
     Args:
         clients: number of clients; `grow` adds more.
         catch_up: turns that a client that was absent, or joins, may be behind the others, 0 or more.
-        sizes: (N,) training examples (default 1).
-        guard: whether to clip implausible outliers in losses and sizes before selectors see them (`equifl.outliers`).
+        sizes: (N,) training examples, where the server knows them itself (default 1).
+        guard: whether to limit what losses, sizes and lengths of updates are worth to the clients that report them
+            (`equifl.guard`). Sizes given above are the server's own, and stay. Updates in a memory map are too many to
+            copy, so their lengths are not limited.
         sketch: the sketch that updates are made with, if any; sketches of another length, or another stated seed, are
             rejected.
         dtype: of the stored updates: float32, or float16, which has three digits and a maximum of 65,504.
@@ -91,6 +94,7 @@ class SignalStore:
         self._next = 0  # the round after the last selection
         self._present: tuple[int, Bools] | None = None  # the round given to `signals` last, and who was available
         self._sizes: Floats = check_sizes(n, sizes).copy()
+        self._given_sizes = np.full(n, np.nan) if sizes is None else self._sizes.copy()
         self._available = np.ones(n, bool)
         self._optional: dict[str, Floats] = {}  # the signals of `OPTIONAL` that anybody has reported
         self.guard = guard
@@ -249,13 +253,13 @@ class SignalStore:
     ) -> Signals:
         """`Signals` at the start of round `round`; `available` replaces the stored one for this round.
 
-        `distances` are passed on, for a caller that keeps the updates and their pairwise distances elsewhere.
-        Only the short arrays are copied: `updates` is the store's own memory, read-only, so use
-        the value before the next `observe`.
+        `distances` are passed on, for a caller that keeps the updates and their pairwise distances elsewhere; a guard
+        limits them only if `lengths` were reported, too. Only the short arrays are copied, unless a guard shortens
+        updates: `updates` is the store's own memory, read-only, so use the value before the next `observe`.
         """
         present = None if available is None else check_available(len(self), available)
         signals = Signals(
-            losses=clip_outliers(self._losses) if self.guard else self._losses.copy(),
+            losses=self._losses.copy(),
             updates=self._updates,
             last_selected=self._last_selected.copy(),
             times_selected=self._times_selected.copy(),
@@ -263,12 +267,14 @@ class SignalStore:
             waited=self._waited.copy(),
             joined=self._joined.copy(),
             history=self._history,
-            sizes=self._clipped_sizes() if self.guard else self._sizes.copy(),
+            sizes=self._sizes.copy(),
             available=self._available.copy() if present is None else present,
             round=round,
             distances=distances,  # type: ignore[arg-type]
             **{name: array.copy() for name, array in self._optional.items()},
         )
+        if self.guard:
+            signals = guarded(signals, given_sizes=self._given_sizes, lengths=self._file is None)
         if present is not None and present.any():
             self._present = signals.round, present.copy()
         return signals
@@ -349,13 +355,6 @@ class SignalStore:
             self._file.write(who, updates)
         elif self._updates is not None:
             self._updates[who] = updates
-
-    def _clipped_sizes(self) -> Floats:
-        """The sizes with outliers clipped; a size of 1 is the default, unknown, and does not count."""
-        known = self._sizes != 1.0
-        sizes = self._sizes.copy()
-        sizes[known] = clip_outliers(sizes[known])
-        return sizes
 
     def _checked_updates(self, updates: ArrayLike, who: Ints, sketch: CountSketch | None) -> Floats:
         if sketch is not None:

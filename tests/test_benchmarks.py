@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
 
+import attacks  # noqa: E402
 import every_selector  # noqa: E402
 import flower  # noqa: E402
 import gpu  # noqa: E402
@@ -170,3 +171,19 @@ def test_a_large_report_is_small_and_quick_enough() -> None:
     assert f"has {found['megabytes']:.1f} MB" in said
     assert f"answered {found['median_interactive']:.1f} s after" in said
     assert f"needed {found['median_work']:.1f} s of processor time" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SELECTORS)
+def test_scaling_gains_nothing(name: str) -> None:
+    """Every selector, also one added later, on data that need no training of a network."""
+
+    def seats(attack: attacks.Attack) -> float:
+        selector, data = SELECTORS[name](), attacks.gaussians()
+        found = [attacks.play(selector, attack, guard=True, seed=seed, examples=data)[0] for seed in range(2)]
+        return float(np.mean(found))
+
+    most = attacks.limit(seats(attacks.ATTACKS[attacks.HONEST]))
+    assert seats(attacks.everything(2)) <= most
+    assert seats(attacks.scaled(losses=50, sizes=50)) <= most
+    assert seats(attacks.everything(1e9)) <= most

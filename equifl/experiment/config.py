@@ -174,7 +174,7 @@ class Server:
     `lr`: learning rate of the server: what its step is multiplied by.
     `average_last`: evaluate the mean of this many last global models; 1 = the last one.
     `catch_up`: turns that a client that was absent may be behind the others; None = 1 (see `SignalStore`).
-    `guard`: clip implausible outliers in losses and sizes before a selector sees them (`equifl.outliers`).
+    `guard`: limit what losses and lengths of updates are worth to a client in selection (`equifl.guard`).
     """
 
     aggregate: str | dict[str, Any] = "mean"

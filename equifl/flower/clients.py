@@ -46,7 +46,7 @@ class Keys:
 
 
 class Clients:
-    """A roster, and signals that grow with it. `guard`: clip implausible outliers (`equifl.outliers`)."""
+    """A roster, and signals that grow with it. `guard`: limit what clients say of themselves (`equifl.guard`)."""
 
     def __init__(
         self,

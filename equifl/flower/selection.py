@@ -67,7 +67,7 @@ class FairSelection(Strategy):
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
         resume: go on with the run in `folder`, if there is one, after its last finished round; `rounds_played` and
             `arrays` then say how far it is.
-        guard: whether to clip implausible outliers in losses, sizes and norms of updates (`equifl.outliers`).
+        guard: whether to limit what losses, sizes and lengths of updates are worth to a client (`equifl.guard`).
     """
 
     def __init__(

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.outliers import outlier_bound
 from equifl.selectors.base import needs
-from equifl.signals import Floats, Ints, Signals
+from equifl.signals import Ints, Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
@@ -32,7 +31,7 @@ def asked_of_clients(selector: object) -> frozenset[str]:
 
 
 class ClientSignals:
-    """What clients reported, by client id. `guard`: clip implausible outliers (`equifl.outliers`)."""
+    """What clients reported, by client id. `guard`: limit what clients say of themselves (`equifl.guard`)."""
 
     def __init__(self, sketch: CountSketch, *, guard: bool) -> None:
         self._sketch, self._guard = sketch, guard
@@ -64,8 +63,6 @@ class ClientSignals:
     def learn(self, name: str, who: Ints, values: NDArray[Any]) -> None:
         """Store the "losses", "sizes" or "updates" that these clients reported."""
         assert self._store is not None, "no client was seen yet"
-        if name == "updates" and self._guard:
-            values = self._clipped(who, values)
         self._store.observe(who, **{name: values})  # type: ignore[arg-type]
 
     def forget(self, who: Iterable[int]) -> None:
@@ -84,18 +81,3 @@ class ClientSignals:
         if self._store is not None:
             mine = {key.removeprefix(_PREFIX): array for key, array in state.items() if key.startswith(_PREFIX)}
             self._store.load_state_dict(mine)
-
-    def _clipped(self, who: Ints, updates: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The updates, with implausibly large norms scaled down to the outlier bound."""
-        length = _lengths(updates)
-        lengths, known = length, self.at(None, who[:0]).updates
-        if known is not None:
-            lengths = _lengths(known)
-            lengths[who] = length
-        factor = np.minimum(1.0, outlier_bound(lengths) / np.maximum(length, 1e-300))
-        return (updates * factor[:, None]).astype(np.float32)
-
-
-def _lengths(updates: Floats) -> Floats:
-    """The norm of each row, in float64, where squares of float32 numbers do not overflow."""
-    return np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))

@@ -32,7 +32,7 @@ def test_absurd_weights_stop_neither_the_run_nor_the_others(selector: Selector, 
         return Counter(map(grid.partitions.__getitem__, grid.asked_to("train")))
 
     absurd, odd = picked(weight), picked(0.5)
-    assert absurd[7] <= odd[7] + 1
+    assert absurd[7] <= max(odd[7] + 1, 24 * 3 / 10), "more than its share of the seats"
     assert len(absurd) == 10
 
 

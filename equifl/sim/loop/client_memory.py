@@ -71,7 +71,7 @@ class ClientMemory:
         self.informed = [i for i, run in enumerate(runs) if "updates" in run.needs]
         self.uses_updates = any(run.needs & FROM_UPDATES for run in runs)
         self._classes = 0 if bias is None else bias.stop - bias.start
-        self._users = {name: [i for i, run in enumerate(runs) if name in run.needs] for name in OPTIONAL}
+        self._users = {name: [i for i, run in enumerate(runs) if name in _wanted(run, sketch)] for name in OPTIONAL}
         whole, clients = ([] if sketch else self.informed), len(runs[0].store)
         self.updates = torch.full((len(whole), clients, parameters), torch.nan, device=device)
         self.pairwise = torch.full((len(whole), clients, clients), torch.nan, device=device)
@@ -207,3 +207,9 @@ class ClientMemory:
             if i in self._users["label_counts"] and (counts := run.store.signals(0).label_counts) is not None:
                 stored["label_counts"] = counts
             run.store.load_state_dict(stored)
+
+
+def _wanted(run: Run, sketch: int | None) -> frozenset[str]:
+    """The signals that a run's selector needs, and its guard: that shortens distances by the lengths of updates."""
+    whole = run.store.guard and "updates" in run.needs and not sketch
+    return run.needs | ({"lengths"} if whole else set())

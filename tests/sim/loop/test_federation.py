@@ -13,7 +13,7 @@ from torch import nn
 
 from equifl.experiment.config import Config
 from equifl.objectives import FacilityLocation
-from equifl.selectors import Uniform
+from equifl.selectors import DivFL, Uniform
 from equifl.signals import Ints, Signals
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
@@ -546,8 +546,35 @@ def test_terms_of_the_same_name_add_up() -> None:
     assert records[2]["objective"]["g"] == pytest.approx(-5.0 * len(last & set(records[2]["cohort"])))
 
 
-def test_losses_that_nobody_can_believe_are_lowered_where_that_is_asked_for() -> None:
-    assert all(run.store.guard for run in make("server.guard=true").runs)
+@pytest.mark.parametrize("sketch", [None, 8])
+def test_a_guard_limits_what_selectors_see_and_a_resumed_run_goes_on_the_same(sketch: int | None) -> None:
+    options = ("server.guard=true", "seeds=[0]", "rounds=6", *([] if sketch is None else [f"sketch={sketch}"]))
+    seen: list[Signals] = []
+
+    class Watched(DivFL):
+        def select(self, signals: Signals, k: int, *, rng: Any) -> Ints:
+            seen.append(signals)
+            return super().select(signals, k, rng=rng)
+
+    def federation() -> Federation:
+        made = make(*options, selectors={"divfl": {}, "power_of_choice": {}})
+        made.runs[0].selector = Watched()
+        return made
+
+    unbroken, found, state = federation(), list[dict[str, Any]](), None
+    expected = [record["cohort"] for _ in range(6) for record in unbroken.play()]
+    del seen[:]
+    for _ in range(6):
+        one = federation()
+        if state is not None:
+            one.load_state(state, cohorts_of(found))
+        found += one.play()
+        state = {name: array.copy() for name, array in one.state().items()}
+    assert [record["cohort"] for record in found] == expected
+    late = seen[-1]
+    reported = late.norms
+    assert reported is not None
+    assert np.nanmax(reported) <= 2 * np.nanmedian(reported)
     assert not any(run.store.guard for run in make().runs)
 
 
