@@ -149,6 +149,7 @@ ELSEWHERE = {
     "flower/test_evenness.py": "the fairness that Flower gets",
     "flower/test_simulation.py": "Flower's simulation",
     "flower/test_deployment.py": "Flower's deployment",
+    "flower/test_legacy_example.py": "examples/flower-legacy, simulated and deployed",
     "flower/test_example.py": "examples/flower",
     "nvflare/test_simulator.py": "NVFlare's simulator",
     "nvflare/test_poc.py": "NVFlare's POC mode",

@@ -72,7 +72,8 @@ def nodes_of(grid: Grid) -> Iterable[Any]:
 
 def require_open(strategy: Strategy, k: int) -> None:
     """Raise ValueError for a strategy that would sample among the selected nodes, or wait for more than k."""
-    require("strategy", strategy, isinstance(strategy, Strategy), "a flwr.serverapp.strategy.Strategy")
+    what = "a flwr.serverapp.strategy.Strategy; for those of flwr.server.strategy there is equifl.flower.legacy"
+    require("strategy", strategy, isinstance(strategy, Strategy), what)
     for part in chain(strategy):
         name = type(part).__name__
         fraction = getattr(part, "fraction_train", 1.0)

@@ -74,10 +74,10 @@ class Deployment:
         out = self.flwr("supernode", "list", "here", "--format", "json")
         return [node["status"] for node in json.loads(out[out.index("{") :])["nodes"]]
 
-    def start_run(self, **config: Any) -> str:
-        """Run the app; returns the run's id."""
+    def start_run(self, app: str = "app", **config: Any) -> str:
+        """Run the app in this folder; returns the run's id."""
         given = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        out = self.flwr("run", "app", "here", "--format", "json", "--run-config", given)
+        out = self.flwr("run", app, "here", "--format", "json", "--run-config", given)
         return str(json.loads(out[out.index("{") :])["run-id"])
 
     def stop_run(self, run: str) -> None:

@@ -13,6 +13,7 @@ ELSEWHERE: Mapping[str, str] = {
     "CONTRIBUTING.md": "project/contributing.md",
     "benchmarks/NOTES.md": "project/performance-notes.md",
     "examples/flower/README.md": "project/flower-example.md",
+    "examples/flower-legacy/README.md": "project/flower-legacy-example.md",
     "examples/nvflare/README.md": "project/nvflare-example.md",
 }
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")

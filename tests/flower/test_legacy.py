@@ -1,0 +1,200 @@
+"""FairSelection around strategies of the older API, on clients that are functions."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.common import (
+    Code,
+    EvaluateRes,
+    FitRes,
+    Parameters,
+    Scalar,
+    Status,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.server import Server, SimpleClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import FedAdam, FedAvg, FedMedian
+from flwr.serverapp.strategy import FedAvg as NewerFedAvg
+
+from equifl import Rota, Selector, Uniform
+from equifl import flower as newer
+from equifl.experiment.results import load_results
+from equifl.flower.legacy import FairSelection
+from tests.flower.pretend_grid import ALL, rows
+
+START = [np.zeros(6, np.float32), np.ones(2, np.float32)]
+OK = Status(Code.OK, "")
+
+
+class PretendClient(ClientProxy):
+    """Moves the model towards its own, which its partition decides; `change` may spoil the result."""
+
+    def __init__(self, node: int, partition: int, change: Callable[[FitRes], FitRes] | None = None) -> None:
+        super().__init__(str(node))
+        self.partition, self.change = partition, change
+        self.own = np.random.default_rng(partition).normal(size=6).astype(np.float32)
+
+    def fit(self, ins: Any, timeout: float | None, group_id: int | None) -> FitRes:
+        w, b = parameters_to_ndarrays(ins.parameters)
+        trained = [(w + 0.3 * (self.own - w)).astype(np.float32), b]
+        metrics: dict[str, Scalar] = {"train_loss": float(np.abs(w - self.own).mean()), "partition-id": self.partition}
+        result = FitRes(OK, ndarrays_to_parameters(trained), 10 + self.partition, metrics)
+        return self.change(result) if self.change else result
+
+    def evaluate(self, ins: Any, timeout: float | None, group_id: int | None) -> EvaluateRes:
+        w = parameters_to_ndarrays(ins.parameters)[0]
+        distance = float(np.abs(w - self.own).mean())
+        return EvaluateRes(OK, distance, 5, {"accuracy": 1 / (1 + distance)})
+
+    def get_properties(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def get_parameters(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    def reconnect(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+
+def federation(count: int = 8, *, first: int = 100, **changes: Callable[[FitRes], FitRes]) -> SimpleClientManager:
+    """Clients with node ids from `first` on; client_2=... spoils the results of partition 2."""
+    manager = SimpleClientManager()
+    for partition in range(count):
+        manager.register(PretendClient(first + partition, partition, changes.get(f"client_{partition}")))
+    return manager
+
+
+def fair(selector: Selector, inner: Any = None, **options: Any) -> FairSelection:
+    inner = inner or FedAvg(initial_parameters=ndarrays_to_parameters(START))
+    defaults: dict[str, Any] = {"k": 3, "identity": "partition-id", "patience": 0.0}
+    return FairSelection(inner, selector, **(defaults | options))
+
+
+def play(strategy: FairSelection, manager: SimpleClientManager, rounds: int) -> Any:
+    history, _ = Server(client_manager=manager, strategy=strategy).fit(rounds, None)
+    strategy.close()
+    return history
+
+
+@pytest.mark.filterwarnings("ignore:no client has sent")  # in the first round nobody has
+@pytest.mark.parametrize("selector", ALL, ids=lambda selector: type(selector).__name__)
+def test_every_selector_chooses_and_a_resumed_run_goes_on_as_an_unbroken_one(
+    selector: Selector, tmp_path: Path
+) -> None:
+    play(fair(selector, folder=tmp_path / "whole"), federation(), 6)
+    play(fair(selector, folder=tmp_path / "parts"), federation(), 3)
+    second = fair(selector, folder=tmp_path / "parts", resume=True)
+    assert second.rounds_played == 3
+    play(second, federation(), 3)
+    whole, parts = rows(tmp_path / "whole"), rows(tmp_path / "parts")
+    assert [row["cohort"] for row in parts] == [row["cohort"] for row in whole]
+    assert all(len(set(row["cohort"])) == 3 for row in whole)
+    assert parts[-1]["accuracy"] == pytest.approx(whole[-1]["accuracy"], rel=1e-5)
+
+
+def test_fairness_is_in_the_history_and_in_the_folder(tmp_path: Path) -> None:
+    history = play(fair(Rota(), folder=tmp_path), federation(), 4)
+    row = rows(tmp_path)[-1]
+    assert history.metrics_distributed["dissimilarity"][-1] == (4, row["dissimilarity"])
+    assert row["participation"]["gini"] < 0.2
+    assert len(row["client_accuracy"]) == 8
+    assert row["bytes_up"] == 3 * 4 * 8
+    assert "equifl.flower" in load_results(tmp_path).report().read_text()
+
+
+@pytest.mark.parametrize("inner", [FedAdam, FedMedian])
+def test_other_strategies_aggregate_as_they_do(inner: Any, tmp_path: Path) -> None:
+    strategy = fair(Rota(), inner(initial_parameters=ndarrays_to_parameters(START)), folder=tmp_path)
+    play(strategy, federation(), 3)
+    first, last = rows(tmp_path)[0], rows(tmp_path)[-1]
+    assert last["accuracy"] != first["accuracy"]
+
+
+def nan(result: FitRes) -> FitRes:
+    result.parameters = ndarrays_to_parameters([np.full(6, np.nan, np.float32), START[1]])
+    return result
+
+
+def short(result: FitRes) -> FitRes:
+    result.parameters = ndarrays_to_parameters([np.zeros(5, np.float32), START[1]])
+    return result
+
+
+def bytes_that_are_no_array(result: FitRes) -> FitRes:
+    result.parameters = Parameters([b"no array", b""], "numpy.ndarray")
+    return result
+
+
+def empty(result: FitRes) -> FitRes:
+    result.num_examples = 0
+    return result
+
+
+@pytest.mark.parametrize("wrong", [nan, short, bytes_that_are_no_array, empty])
+@pytest.mark.parametrize("selector", [Uniform(), Rota()], ids=["uniform", "rota"])
+def test_a_result_that_cannot_be_used_is_set_aside_and_named(
+    selector: Selector, wrong: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = fair(selector, k=4, folder=tmp_path)
+    play(strategy, federation(4, client_2=wrong), 2)
+    assert [row["set_aside"] for row in rows(tmp_path)] == [[2], [2]]
+    assert strategy.parameters is not None
+    assert all(np.isfinite(array).all() for array in parameters_to_ndarrays(strategy.parameters))
+
+
+def test_metrics_that_nobody_reads_may_differ(tmp_path: Path) -> None:
+    def chatty(result: FitRes) -> FitRes:
+        result.metrics = {"partition-id": result.metrics["partition-id"], "note": "no loss here", "flag": True}
+        return result
+
+    play(fair(Rota(), k=4, folder=tmp_path), federation(4, client_1=chatty), 2)
+    assert [row["set_aside"] for row in rows(tmp_path)] == [[], []]
+
+
+def test_a_client_is_known_again_by_its_identity(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), federation(6), 4)
+    again = fair(Rota(), folder=tmp_path, resume=True)
+    play(again, federation(6, first=900), 6)  # all nodes restarted, with other ids
+    assert {client for row in rows(tmp_path)[-3:] for client in row["cohort"]} == set(range(6))
+    assert rows(tmp_path)[-1]["participation"]["gini"] < 0.1
+
+
+def test_without_a_metric_a_client_is_known_by_its_node_s_name(tmp_path: Path) -> None:
+    for first in (100, 900):  # the nodes restart, with other ids
+        manager = federation(6, first=first)
+        nodes = [SimpleNamespace(node_id=first + i, name=f"hospital-{i}", public_key=b"") for i in range(6)]
+        for proxy in manager.all().values():
+            proxy.grid = SimpleNamespace(get_nodes=lambda nodes=nodes: nodes)  # type: ignore[attr-defined]
+        play(fair(Rota(), identity=None, folder=tmp_path, resume=True), manager, 2)
+    assert len(rows(tmp_path)[-1]["client_accuracy"]) == 6
+    assert rows(tmp_path)[-1]["participation"]["gini"] == pytest.approx(0)
+
+
+def test_too_few_clients_do_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inner = FedAvg(initial_parameters=ndarrays_to_parameters(START), min_available_clients=3, min_fit_clients=3)
+    play(fair(Rota(), inner, folder=tmp_path), federation(2), 2)
+    assert [row["cohort"] for row in rows(tmp_path)] == [[], []]
+
+
+def test_without_evaluation_rounds_are_recorded_all_the_same(tmp_path: Path) -> None:
+    inner = FedAvg(initial_parameters=ndarrays_to_parameters(START), fraction_evaluate=0.0)
+    play(fair(Rota(), inner, folder=tmp_path), federation(), 3)
+    assert [row["round"] for row in rows(tmp_path)] == [0, 1, 2]
+    assert "accuracy" not in rows(tmp_path)[0]
+
+
+def test_what_cannot_be_wrapped_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"FedAvg\.fraction_fit: 0\.5 is not allowed; allowed: 1\.0"):
+        fair(Rota(), FedAvg(fraction_fit=0.5))
+    with pytest.raises(ValueError, match=r"FedAvg\.min_fit_clients: 5 is not allowed; allowed: at most k = 3"):
+        fair(Rota(), FedAvg(min_fit_clients=5, min_available_clients=5))
+    with pytest.raises(ValueError, match=r"strategy: .* allowed: a flwr\.server\.strategy\.Strategy"):
+        fair(Rota(), NewerFedAvg())
+    with pytest.raises(ValueError, match=r"for those of flwr\.server\.strategy there is equifl\.flower\.legacy"):
+        newer.FairSelection(cast(Any, FedAvg()), Rota(), k=3)
