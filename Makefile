@@ -12,7 +12,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check --constraint constrai
 
 MINUTES ?= 10
 
-.PHONY: run check test torture docs dist dist-check style format bench-selection bench-selectors bench-simulation bench-flower bench-scale bench-growth bench-attacks clean
+.PHONY: run check test torture docs dist dist-check style format bench-selection bench-selectors bench-simulation bench-flower bench-scale bench-growth bench-attacks bench-python clean
 
 run: $(VENV)/installed
 	$(BIN)/equifl run
@@ -59,6 +59,9 @@ bench-simulation: $(VENV)/installed
 
 bench-growth: $(VENV)/installed
 	$(BIN)/python benchmarks/growth.py
+
+bench-python: $(VENV)/installed
+	$(BIN)/python benchmarks/python_api.py
 
 bench-scale: $(VENV)/installed $(VENV)-bench/installed
 	$(BIN)/python benchmarks/scale.py --peers $(VENV)-bench/bin/python

@@ -19,6 +19,7 @@ import every_selector  # noqa: E402
 import flower  # noqa: E402
 import gpu  # noqa: E402
 import growth  # noqa: E402
+import python_api  # noqa: E402
 import scale_tables  # noqa: E402
 import selection  # noqa: E402
 import simulation  # noqa: E402
@@ -72,6 +73,15 @@ def test_the_page_shows_how_long_every_selector_takes() -> None:
 
 def test_the_page_shows_what_a_gpu_reached() -> None:
     assert gpu.table(results("gpu.json")) in PAGE
+
+
+def test_the_page_shows_simulate_beside_the_command_line() -> None:
+    found = results("python_api.json")
+    assert python_api.table(found) in PAGE
+    assert found["frames"]["rows"] == 1000 * 100
+    assert found["frames"]["to_pandas"]["seconds"] < 2
+    ways = found["digits"]
+    assert ways["simulate"]["cpu_seconds"] <= 1.05 * ways["equifl run"]["cpu_seconds"]
 
 
 def test_the_page_shows_the_growth_as_it_was_measured() -> None:

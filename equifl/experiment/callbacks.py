@@ -9,7 +9,10 @@ from equifl.experiment.results import Records, Results
 
 
 class Callback:
-    """Inherit it and override the methods you need; `simulate(callbacks=[...])` calls them."""
+    """Inherit it and override the methods you need; `simulate(callbacks=[...])` calls them.
+
+    Of a run folder that grows, each part that is played has its own start and rounds; the end is that of the whole.
+    """
 
     def on_start(self, config: Config, player: Any) -> None:
         """Called before the first round; `player` has the `device`, and a `note` on the engine."""

@@ -108,6 +108,8 @@ def simulate(
         if given.remark:
             log.info(given.remark)
         if sweep:
+            named = given.model is None or "train.model" not in sweep
+            require("sweep", "train.model", named, "names of models; leave out model=, which is an object")
             from equifl.sim.sweeps import simulate_points  # which calls us for each of them
 
             return simulate_points(points(config.overridden, sweep), out=out, progress=False, **options)

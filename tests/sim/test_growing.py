@@ -292,10 +292,13 @@ def test_by_the_command_line_and_with_sweeps(tmp_path: Path) -> None:
         arguments = ["run", *words, "--set", f"seeds={seeds}", "--out", str(tmp_path / folder), *more]
         result = CliRunner().invoke(main, [word for word in arguments if word != "--quiet" or "loud" not in folder])
         assert result.exit_code == 0, result.stderr
-        return result.stderr
+        return result.output
 
     runs("loud", "[0]")
     assert "loud: 2 of 4 runs are there; added: seed 1" in runs("loud", "[0,1]")
+    report = (tmp_path / "loud" / "report.html").read_bytes()
+    assert "one seed after 3 rounds" in " ".join(runs("loud", "[1]", "--out", str(tmp_path / "loud")).split())
+    assert (tmp_path / "loud" / "report.html").read_bytes() == report  # that of the whole
     runs("whole", "[0,1]")
     assert bytes_of(tmp_path / "loud") == bytes_of(tmp_path / "whole")
     sweep = ["--sweep", "train.lr=0.1,0.2", "--sweep", "selectors.power_of_choice.candidates=3"]

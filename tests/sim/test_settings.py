@@ -237,6 +237,10 @@ def test_other_data_than_those_of_the_digest_are_refused(tmp_path: Path) -> None
         ({"model": 3}, r"^model: 3 is not allowed; allowed: a name, a torch.nn.Module, or a class"),
         ({"model": nn.Linear(3, 2)}, r"^model: 'Linear \(weights .*\)' does not take inputs of shape"),
         ({"model": "mlp", "train": {"model": "mlp"}}, r"^model: 'mlp' is not allowed; allowed: once"),
+        (
+            {"model": Net(), "sweep": {"train.model": ["mlp"]}},
+            r"^sweep: 'train.model' is not allowed; .* leave out model=",
+        ),
         ({"partition": "idd"}, r"partition.*idd"),
         ({"partition": {"kind": "iid", "alfa": 1}}, r"^partition.alfa: unknown key; did you mean `alpha`"),
         ({"partition": "iid", "data": {"partition": "iid"}}, r"^partition: 'iid' is not allowed; allowed: once"),
