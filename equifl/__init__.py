@@ -5,7 +5,24 @@ from typing import TYPE_CHECKING, Any
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.results import Results, load_results
 from equifl.objectives import explain
-from equifl.selectors import Balanced, DivFL, PowerOfChoice, Reshuffle, Rota, Selector, SubTrunc, Uniform, UnionFL
+from equifl.selectors import (
+    ActiveFL,
+    Balanced,
+    ClusteredSampling,
+    DivFL,
+    FedGS,
+    HiCSFL,
+    LabelBalance,
+    Oort,
+    OptimalSampling,
+    PowerOfChoice,
+    Reshuffle,
+    Rota,
+    Selector,
+    SubTrunc,
+    Uniform,
+    UnionFL,
+)
 from equifl.signals import Signals
 from equifl.sketch import CountSketch
 from equifl.store import SignalStore
@@ -16,10 +33,17 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "ActiveFL",
     "Balanced",
     "Callback",
+    "ClusteredSampling",
     "CountSketch",
     "DivFL",
+    "FedGS",
+    "HiCSFL",
+    "LabelBalance",
+    "Oort",
+    "OptimalSampling",
     "PowerOfChoice",
     "Reshuffle",
     "Results",

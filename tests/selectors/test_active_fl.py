@@ -46,7 +46,7 @@ def chances(alpha1: float, alpha2: float, alpha3: float, k: int) -> np.typing.ND
 @pytest.mark.parametrize("parameters", [(0.0, 1.0, 0.0), (0.4, 2.0, 0.0), (0.4, 0.5, 0.5), (0.0, 0.0, 1.0)])
 def test_clients_are_drawn_by_the_rule(parameters: tuple[float, float, float]) -> None:
     alpha1, alpha2, alpha3 = parameters
-    signals, draws, counts = Signals(losses=LOSSES, sizes=SIZES), 6000, np.zeros(5)
+    signals, draws, counts = Signals(losses=LOSSES, sizes=SIZES), 2000, np.zeros(5)
     selector = ActiveFL(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
     for seed in range(draws):
         counts[selector.select(signals, 2, rng=seed)] += 1

@@ -11,6 +11,7 @@ from equifl.testing import SelectorContract, random_signals
 
 class TestContract(SelectorContract):
     random = True
+    draws = 200
 
     def make(self) -> Balanced:
         return Balanced()
@@ -18,6 +19,7 @@ class TestContract(SelectorContract):
 
 class TestContractByLoss(SelectorContract):
     random = True
+    draws = 200
 
     def make(self) -> Balanced:
         return Balanced(prefer="loss")

@@ -15,6 +15,7 @@ from equifl.testing import SelectorContract, random_signals
 
 class TestContract(SelectorContract):
     random = True
+    draws = 200
 
     def make(self) -> HiCSFL:
         return HiCSFL(temperature=1.0, gamma=1.0)
@@ -54,7 +55,7 @@ def test_clients_are_drawn_by_the_rule(round: int, gamma: float) -> None:
     """With 10 rounds in all, gamma is half after 5, and 0 in the end."""
     signals = replace(random_signals(7), round=round, last_selected=np.full(7, -1))
     found, clusters = by_scipy(signals, 3, 1.0)
-    selector, draws, counts = HiCSFL(temperature=1.0, gamma=3.0, rounds=10), 4000, np.zeros(7)
+    selector, draws, counts = HiCSFL(temperature=1.0, gamma=3.0, rounds=10), 1200, np.zeros(7)
     assert selector.entropies(signals) == pytest.approx(found)
     for seed in range(draws):
         counts[selector.select(signals, 3, rng=seed)] += 1
