@@ -103,7 +103,8 @@ def _about_more(more: Table | None) -> str:
 def as_toml(config: Mapping[str, Any]) -> str:
     """A configuration in TOML, without what was left at None; `equifl run` reads it back to the same.
 
-    >>> print(as_toml({"rounds": 2, "train": {"lr": 0.1, "epochs": None}, "selectors": {"mine": {"class": "a:B"}}}))
+    >>> task, train = {"name": None}, {"lr": 0.1, "epochs": None}
+    >>> print(as_toml({"rounds": 2, "task": task, "train": train, "selectors": {"mine": {"class": "a:B"}}}))
     rounds = 2
     <BLANKLINE>
     [train]
@@ -117,8 +118,13 @@ def as_toml(config: Mapping[str, Any]) -> str:
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in table.items() if value is not None}
-    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in given.items()}
+    """Without keys that were left at None, and without tables that had no others."""
+    given = {}
+    for key, value in table.items():
+        plain = _without_none(value) if isinstance(value, Mapping) else value
+        if plain is not None and not (value and plain == {}):
+            given[key] = plain
+    return given
 
 
 def _title(name: str, numbers: Numbers) -> str:
