@@ -1,5 +1,6 @@
 """The round loop against Algorithm 1 written out, on data so small that every number can be had another way."""
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -187,6 +188,17 @@ def test_frozen_weights_are_neither_trained_nor_sent_nor_kept(signal: str) -> No
     assert torch.equal(federation.model.module[0].weight, frozen)  # type: ignore[index]
     assert record["bytes_down"] == {"update": (2 + 6) * 60, "gradient": 6 * 60}[signal]
     assert "the model has frozen weights" in federation.note
+
+
+def test_frozen_weights_are_those_of_the_module_that_is_given() -> None:
+    pretrained = half_frozen()
+    federation = Federation(config(), dataset(), device="cpu", model=lambda: copy.deepcopy(pretrained))
+    federation.play()
+    assert torch.equal(federation.model.module[0].weight, pretrained[0].weight)  # type: ignore[index]
+    expected = nn.functional.linear(torch.from_numpy(dataset().x_test), pretrained[0].weight, pretrained[0].bias)  # type: ignore[index]
+    hidden = expected.tanh() @ federation.models[0][:12].view(3, 4).T + federation.models[0][12:]
+    right = hidden.argmax(dim=1).numpy() == dataset().y_test
+    assert (federation.engine.scores(federation.models)[0] == right).all()
 
 
 def test_stale_signals_are_those_of_who_took_part_last() -> None:
