@@ -140,6 +140,7 @@ ELSEWHERE = {
     "tools/test_cohorts.py": "tools/",
     "tools/test_anchors.py": "tools/",
     "tools/test_results_page.py": "tools/",
+    "tools/test_server_rules.py": "tools/",
     "tools/test_site.py": "tools/site",
     "tools/test_reliability_page.py": "tools/",
     "torture/test_attacks.py": "torture/",
