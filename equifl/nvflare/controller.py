@@ -68,7 +68,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from: a path on the
             server, or, if it is relative, within the results of the job. Empty: nowhere.
         resume: go on with the run in `folder`, if there is one, after its last finished round.
-        guard: whether to clip implausible outliers in losses, sizes and norms of updates (`equifl.outliers`).
+        guard: whether to limit what losses, sizes and lengths of updates are worth to a client (`equifl.guard`).
         sketch_length: how long the sketch of an update is.
         aggregator: a ModelAggregator that aggregates instead of the weighted average; it sees usable results alone.
         model: the global model to begin with, as arrays or nested lists by name; it becomes one of float32. For one
