@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,12 @@ def test_goes_on_where_a_run_in_one_process_stopped_and_the_other_way_round(
     assert checkpoint is not None
     assert checkpoint["rounds_played"] * len(runs_of(CONFIG)) == len(begun)
     assert_same_record(play(tmp_path / "run"), alone)
+
+
+def test_a_folder_grows_on_workers(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
+    less = replace(CONFIG, seeds=CONFIG.seeds[1:], rounds=6)
+    simulate(less, dataset=DATA, out=tmp_path / "run", device="cpu", player=ON_WORKERS)
+    assert_same_record(play(tmp_path / "run", ON_WORKERS), alone)
 
 
 def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing_else(
