@@ -76,7 +76,8 @@ def test_differences_are_paired_by_seed_in_whatever_order_the_rows_come() -> Non
     shuffled = [rows[i] for i in (4, 2, 0, 5, 1, 3)]
     again = make_table(shuffled)
     assert again.cells["rota"]["accuracy %"].difference == pytest.approx((2.0, 2.48414), abs=1e-5)
-    assert again.cells == make_table(rows).cells
+    for name, cells in make_table(rows).cells.items():
+        assert repr(again.cells[name]) == repr(cells)  # cells with nan are unequal from Python 3.13 on
     assert list(again.cells) == ["rota", "uniform"]  # in the order in which they appear
 
 
