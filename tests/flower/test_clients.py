@@ -1,15 +1,17 @@
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
-from equifl import DivFL, Rota, Selector, Uniform, UnionFL
+from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.flower import FairSelection
 from tests.flower.pretend_grid import (
     ALL,
+    Fault,
     fair,
     grid_of,
     play,
@@ -60,3 +62,54 @@ def test_an_absurd_loss_wins_no_seat(selector: Selector) -> None:
         assert lying == picked(lambda strategy: None), "the loss is not even looked at"
     else:
         assert lying[7] <= picked(highest_of_others)[7]
+
+
+def exaggerating(factor: float) -> Fault:
+    """A reply with the update, the loss and the number of examples times this."""
+
+    def fault(question: Message, reply: Message) -> list[Message]:
+        if not reply.content.array_records:
+            return [reply]
+        sent: Any = question.content["arrays"]
+        own: Any = reply.content["arrays"]
+        arrays = [
+            old.numpy() + factor * (new.numpy() - old.numpy())
+            for old, new in zip(sent.values(), own.values(), strict=True)
+        ]
+        metrics: Any = MetricRecord(dict(next(iter(reply.content.metric_records.values()))))
+        for name in ("train_loss", "num-examples"):
+            metrics[name] = type(metrics[name])(factor * metrics[name])
+        return [Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=question)]
+
+    return fault
+
+
+@pytest.mark.slow
+def test_a_client_that_exaggerates_everything_is_held_to_its_share_unless_the_guard_is_off() -> None:
+    """10 nodes, 3 of them in each of 30 rounds: a share is 9 seats."""
+
+    def seats(selector: Selector, *, guard: bool) -> Counter[int]:
+        grid = grid_of(10)
+        liar = next(node for node, partition in grid.partitions.items() if partition == 7)
+        grid.faults[liar] = exaggerating(50)
+        play(fair(selector, flower.FedMedian(), guard=guard), grid, 30)
+        return Counter(map(grid.partitions.__getitem__, grid.asked_to("train")))
+
+    for selector in (PowerOfChoice(), DivFL(), SubTrunc(), UnionFL()):
+        assert seats(selector, guard=True)[7] <= 2 * 9, selector
+    assert seats(PowerOfChoice(), guard=False)[7] > 2 * 9
+    assert set(seats(Rota(), guard=True).values()) == {9}
+
+
+def test_what_was_sent_is_aggregated_so_the_wrapped_strategy_must_bear_it() -> None:
+    def largest(strategy: flower.FedAvg) -> float:
+        grid = grid_of(10)
+        liar = next(node for node, partition in grid.partitions.items() if partition == 7)
+        grid.faults[liar] = exaggerating(1e6)
+        found = fair(Rota(), strategy)
+        play(found, grid, 4)  # everybody is selected once, the liar too
+        assert found.arrays is not None
+        return max(float(np.abs(array.numpy()).max()) for array in found.arrays.values())
+
+    assert largest(flower.FedAvg()) > 1e3
+    assert largest(flower.FedMedian()) < 1e3
