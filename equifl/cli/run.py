@@ -17,8 +17,8 @@ import click
 
 from equifl.cli.tables import console, draw_table
 from equifl.experiment.config import Config
-from equifl.experiment.results import SWEEP, Results, load_results
-from equifl.experiment.run_folder import CONFIG, ROUNDS, RunFolder
+from equifl.experiment.results import Results, load_results
+from equifl.experiment.run_folder import CONFIG, ROUNDS, SWEEP
 from equifl.experiment.sweep import load_points, parse
 from equifl.extras import MissingExtraError
 from equifl.sim.progress import Watch, downloads, notes
@@ -95,7 +95,7 @@ def run(
     elif not quiet:
         console.print(draw_table(results.table()))
         click.echo(f"record: {path}")
-    report = _report_if_possible(results, path) if _is_whole(results, path) else None
+    report = _report_if_possible(results, path) if results.folder is not None else None  # a part has none
     if report and not silent:
         click.echo(f"report: {report}")
     if failure:
@@ -143,11 +143,6 @@ def _play(
                 raise
             return load_results(path), error
     return results, None
-
-
-def _is_whole(results: Results, path: Path) -> bool:
-    """Whether these are all results in the folder; of a part that was asked for, its report would be no report."""
-    return bool(results.parts) or results.config == RunFolder(path).config
 
 
 def _report_if_possible(results: Results, folder: Path) -> Path | None:

@@ -24,7 +24,7 @@ from equifl.experiment.results import load_results
     help="The last evaluation, the mean over the last N/k of them, or where all runs are equally accurate.",
 )
 @click.option("--no-correction", is_flag=True, help="Stars without Holm's correction for the number of comparisons.")
-@click.option("--caption", help="For LaTeX.")
+@click.option("--caption", help="For LaTeX: plain text, or LaTeX if it has a backslash or a dollar sign.")
 @click.option("--label", default="tab:equifl", show_default=True, help="For LaTeX.")
 def table(
     folders: tuple[Path, ...],
@@ -39,7 +39,7 @@ def table(
     """The table of the runs in one or more folders, finished or not: mean and interval over seeds."""
     made = load_results(*folders).table(
         baseline=baseline,
-        measures=None if measures is None else measures.split(","),
+        measures=None if measures is None else [name.strip() for name in measures.split(",")],
         correction=None if no_correction else "holm",
         at=at,  # type: ignore[arg-type]  # one of the choices
     )

@@ -33,6 +33,7 @@ _SIX: Mapping[str, Mapping[str, Any]] = {
     "rota": {},
 }
 
+_MOST_SEEDS = 100_000  # that a number may stand for
 OLD_ENGINES: Mapping[str, str] = {"general": "torch", "fast": "compiled"}
 
 log = logging.getLogger("equifl")
@@ -248,7 +249,8 @@ class Config:
     `rounds`: how many are played.
     `clients`: None = 30; with a natural partition as many as the data set has, unless it makes them (synthetic).
     `per_round`: clients selected in each round; a list gives each round's own, its last entry that of all later ones.
-    `seeds`: a run a selector and seed; runs of one seed share partition, first model, batches and availability.
+    `seeds`: how many, or a list of which; a run a selector and seed. Runs of one seed share partition, first model,
+    batches and availability.
     `signal`: "update" = what a client sent when last selected; "gradient" = computed by every client each round.
     `introduce`: every client reports once before the first round, which the first round's bytes include; false: a
     client is unknown until it was selected. Without effect where `signal` is "gradient".
@@ -340,6 +342,7 @@ class Config:
             set_key(table, override, _REPLACED)
         separate_partition(table["data"])
         separate_rule(table.get("server"))
+        _list_seeds(table)
         partition = unset["partition"]
         if table["data"] is unset and isinstance(partition, dict) and partition.get("kind", "classes") == "classes":
             partition.setdefault("classes_per_client", 2)  # which no other partition takes
@@ -354,6 +357,8 @@ class Config:
         if isinstance(table.get("server"), dict):
             table = {**table, "server": dict(table["server"])}
             separate_rule(table["server"])
+        table = dict(table)
+        _list_seeds(table)
         return build(cls, table, "")
 
     def overridden(self, overrides: Iterable[str]) -> Config:
@@ -368,6 +373,14 @@ class Config:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
         return dataclasses.asdict(self) | {"seeds": list(self.seeds)}
+
+
+def _list_seeds(table: dict[str, Any]) -> None:
+    """Write a number of seeds as the list that it stands for, in place: 3 as [0, 1, 2]."""
+    count = table.get("seeds")
+    if type(count) is int:
+        require("seeds", count, 1 <= count <= _MOST_SEEDS, f"1 to {_MOST_SEEDS:,}, or a list of seeds")
+        table["seeds"] = list(range(count))
 
 
 def separate_partition(data: Any, *, stored: bool = False) -> None:

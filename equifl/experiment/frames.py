@@ -84,7 +84,10 @@ def until_target(rows: Iterable[Row], targets: Mapping[str, float], score: Score
     allowed = f"one measure, as in to_target({score.key}={90 if score.percent else 0.5})"
     require("to_target", dict(targets), len(targets) == 1, allowed)
     ((name, target),) = targets.items()
-    (measure,) = chosen_measures([name], score)
+    try:
+        (measure,) = chosen_measures([name], score)
+    except ValueError as error:
+        raise ValueError(str(error).replace("measures:", "to_target:", 1)) from None
     require(name, target, isinstance(target, int | float) and math.isfinite(target), "a number")
     sign = 1 if measure.more_is_better else -1
     reached: dict[str, list[dict[str, float]]] = {}

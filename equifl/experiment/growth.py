@@ -105,6 +105,16 @@ def described(stored: Mapping[str, Any], asked: Config) -> str:
     return f"{there} of {runs} runs are there{played}; added: {', '.join(_more(here, stored))}"
 
 
+def beyond(stored: Mapping[str, Any], asked: Config) -> str:
+    """What a folder holds beyond an experiment, in words.
+
+    >>> stored = {"selectors": {"rota": {}}, "seeds": [0, 1], "rounds": 60}
+    >>> beyond(stored, Config.load(None, ["seeds=[0]", "selectors={rota={}}", "rounds=50"]))
+    'seed 1 and rounds up to 60'
+    """
+    return listed(_more(stored, asked.as_dict()))
+
+
 def spelled_as(stored: Mapping[str, Any], asked: Config) -> Config:
     """The experiment with selectors written as in the folder, if they are the same, and with its number of clients."""
     tables = {

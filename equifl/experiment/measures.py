@@ -123,9 +123,12 @@ def chosen_measures(names: Iterable[str] | None, score: Score = ACCURACY) -> tup
     if names is None:
         return usual_measures(score)
     known = {measure.name: measure for measure in (*usual_measures(score), *more_measures(score))}
-    for name in names:
+    require("measures", names, not isinstance(names, str), f"a list of names, [{names!r}]")
+    chosen = list(names)
+    require("measures", chosen, len(chosen) > 0, ", ".join(known))
+    for name in chosen:
         require("measures", name, name in known, ", ".join(known))
-    return tuple(known[name] for name in names)
+    return tuple(known[name] for name in chosen)
 
 
 def with_test_classes(rows: Iterable[Row]) -> Iterator[Row]:

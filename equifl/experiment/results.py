@@ -17,15 +17,13 @@ from equifl._numerics.checks import require
 from equifl.experiment import frames
 from equifl.experiment.endpoint import cycle
 from equifl.experiment.names import listed, variant_notes
-from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.run_folder import SWEEP, RunFolder
 from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
 from equifl.experiment.table import Table, make_table
 from equifl.experiment.task_table import Score, is_evaluated, score_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SWEEP = "sweep.json"
 
 log = logging.getLogger("equifl")
 
@@ -185,7 +183,11 @@ def load_results(*folders: Path | str) -> Results:
     Where two folders have a selector of the same name with the same seed, or with other parameters, or their
     experiments differ in anything else, the folder's name is put before that of the selector: `first/rota`.
     """
-    require("folders", list(map(str, folders)), len(folders) > 0, "at least one run folder")
+    require("folders", list(folders), len(folders) > 0, "at least one run folder")
+    for folder in folders:
+        require(
+            "folders", folder, isinstance(folder, str | Path), "paths, one after the other: load_results(*folders)"
+        )
     found = [_read(Path(folder)) for folder in folders]
     return found[0] if len(found) == 1 else join(found)
 
@@ -219,13 +221,18 @@ def _read(folder: Path) -> Results:
     return results
 
 
-def _read_sweep(folder: Path) -> Results:
-    """Of the experiments that have begun."""
+def sweep_folders(folder: Path) -> dict[str, str]:
+    """The folders of a sweep's experiments, by name; not all of them need be there."""
     try:
-        points = json.loads((folder / SWEEP).read_text())["points"]
-        begun = {name: folder / place for name, place in points.items() if (folder / place).is_dir()}
+        found = json.loads((folder / SWEEP).read_text())["points"]
+        return {str(name): str(place) for name, place in found.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / SWEEP}: is damaged ({error}); repair it, or choose another folder") from None
+
+
+def _read_sweep(folder: Path) -> Results:
+    """Of the experiments that have begun."""
+    begun = {name: folder / place for name, place in sweep_folders(folder).items() if (folder / place).is_dir()}
     require(str(folder), list(begun), len(begun) > 0, "a sweep of which an experiment has begun")
     return join_sweep({name: _read(place) for name, place in begun.items()}, folder)
 

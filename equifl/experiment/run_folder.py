@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 CONFIG, ROUNDS, CHECKPOINT = FILES = "config.json", "rounds.jsonl", "checkpoint.npz"
+SWEEP = "sweep.json"  # in the folder of a sweep: the folders of its experiments
 SERVER_MEMORY = "server_memory.npy"  # what a checkpoint is not to hold of the server rule's memory
 FORMAT = 2  # since when every row has a checksum
 _LOCK = ".lock"
@@ -298,6 +299,8 @@ def _require_free_or_ours(path: Path) -> None:
         raise ValueError(f"{path}: is no folder; choose another name")
     found = {entry.name for entry in path.iterdir()} if path.exists() else set()
     # A run killed as it began leaves its lock, and perhaps half a configuration.
+    if SWEEP in found:
+        raise ValueError(f"{path}: holds a sweep; go on with the same sweep, or choose another folder")
     if CONFIG not in found and not found <= {_LOCK, CONFIG + TEMPORARY}:
         raise ValueError(f"{path}: is not empty and no run folder (it has no {CONFIG}); choose another folder")
 

@@ -39,8 +39,16 @@ def parse(options: Iterable[str]) -> dict[str, list[Any]]:
         try:
             found[key.strip()] = list(tomllib.loads(f"values = [{text}]")["values"])
         except tomllib.TOMLDecodeError:
-            found[key.strip()] = [word.strip() for word in text.split(",")]
+            found[key.strip()] = [_word(word.strip()) for word in text.split(",")]
     return found
+
+
+def _word(text: str) -> Any:
+    """A value as TOML has it, or text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def load_points(path: Path | None, overrides: Iterable[str] = (), sweep: Values | None = None) -> dict[str, Config]:

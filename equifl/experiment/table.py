@@ -56,6 +56,7 @@ class Table:
     averaged: int = 1  # evaluated rounds that each figure is a mean of
     matched: float | None = None  # the score, such as the accuracy, at which every run is taken
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fewest_seeds: int | None = None  # of a selector, where not all have as many; None = all have `seeds`
 
     def __str__(self) -> str:
         """In lines of plain text: mean and half-width of every selector and measure."""
@@ -72,7 +73,8 @@ class Table:
         """A table in LaTeX (needs the package booktabs): best in bold, a star where a selector differs.
 
         Args:
-            caption: None = a sentence that says what the figures are.
+            caption: plain text, or LaTeX if it has a backslash or a dollar sign; None = a sentence that says what the
+                figures are.
             label: the name that the text refers to it by.
         """
         return table_formats.latex(self, caption, label)
@@ -104,7 +106,8 @@ class Table:
         if self.matched is not None:
             when = f"where each run first has a score of {self.matched:.4g}, the highest that all reach"
         one = self.seeds == 1
-        parts = [f"one seed {when}: no interval" if one else f"mean ± 95 % interval over {self.seeds} seeds {when}"]
+        seeds = f"{'' if self.fewest_seeds is None else f'{self.fewest_seeds} to '}{self.seeds} seeds"
+        parts = [f"one seed {when}: no interval" if one else f"mean ± 95 % interval over {seeds} {when}"]
         return [*parts, "bold = best"]
 
     @property
@@ -184,9 +187,10 @@ def make_table(
     if correction == "holm":
         _correct(cells)
     runs = [run for by_seed in found.values() for run in by_seed.values()]
+    numbers = {len(by_seed) for by_seed in found.values()}
     return Table(
         round=max(run[-1][0]["round"] for run in runs) + 1,
-        seeds=max(len(by_seed) for by_seed in found.values()),
+        seeds=max(numbers),
         baseline=base,
         cells=cells,
         notes=(*_same_cohorts(rows), *_saturated(rows)),
@@ -195,6 +199,7 @@ def make_table(
         averaged=1 if matched else max(map(len, runs)),
         matched=shared,
         parameters=parameters or {},
+        fewest_seeds=min(numbers) if len(numbers) > 1 else None,
     )
 
 

@@ -70,7 +70,8 @@ def latex(table: Table, caption: str | None, label: str) -> str:
         [*map(_escaped, names), *(_latex_figure(measure, cell) for measure, cell in cells)]
         for names, cells in _rows(table)
     ]
-    text = (_escaped(_sentence(table)) if caption is None else caption).replace("±", r"$\pm$")
+    caption = _sentence(table) if caption is None else caption
+    text = (caption if _is_latex(caption) else _escaped(caption)).replace("±", r"$\pm$")
     return "\n".join(
         [
             r"\begin{table}",
@@ -99,7 +100,8 @@ def comma_separated(table: Table) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["selector", *parameters, *names])
     for key, cells in table.cells.items():
-        row: list[Any] = [key, *(table.parameters.get(key, {}).get(name, "") for name in parameters)]
+        name = key.split("[")[0] if table.parameters.get(key) else key
+        row: list[Any] = [name, *(table.parameters.get(key, {}).get(name, "") for name in parameters)]
         for measure in table.measures:
             cell = cells[measure.title]
             row += [cell.mean, cell.half_width, *(cell.difference or (math.nan, math.nan)), cell.p]
@@ -162,6 +164,11 @@ def _sentence(table: Table) -> str:
     parts = [*table.about, *([star] if table.star else [])]
     text = "; ".join(parts) + "."
     return text[0].upper() + text[1:]
+
+
+def _is_latex(text: str) -> bool:
+    """Whether a caption was written as LaTeX: it has a command or a formula."""
+    return "\\" in text or "$" in text
 
 
 def _escaped(text: str) -> str:

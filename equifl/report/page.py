@@ -36,7 +36,9 @@ REPORT = "report.html"
 def write_report(results: Results, output: Path | str | None = None) -> Path:
     """Write the report, finished or not; returns where it is (default: report.html in the results' folder)."""
     if output is None and results.folder is None:
-        raise ValueError("output: missing; results in memory have no folder; give a file: report('page.html')")
+        raise ValueError(
+            "output: missing; these results have no folder of their own; give a file: report('page.html')"
+        )
     path = Path(output) if output is not None else results.folder / REPORT  # type: ignore[operator]
     allowed = "a name that ends in .html or .htm; for a PDF, open the page in a browser and print it to a file"
     require("output", str(path), path.suffix.lower() in (".html", ".htm"), allowed)

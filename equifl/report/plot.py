@@ -23,6 +23,7 @@ def plot(results: Results, kind: str, path: Path | str | None = None) -> go.Figu
     if path is not None:
         allowed = f"a name that ends in {', '.join(IMAGES)} or .html"
         require("path", str(path), Path(path).suffix.lower() in (*IMAGES, ".html"), allowed)
+        require("path", str(path), Path(path).absolute().parent.is_dir(), "a file in a folder that is there")
     figure = _joined(drawings[kind])
     if path is not None:
         _write(figure, Path(path))
@@ -41,7 +42,9 @@ def _joined(drawing: Drawing) -> go.Figure:
     for place, panel in enumerate(panels):
         where = {"row": place // columns + 1, "col": place % columns + 1}
         for trace in panel.data:
-            if len(panels) > 1 and getattr(trace, "showlegend", None) is not False and hasattr(trace, "legendgroup"):
+            if not getattr(trace, "legendgroup", None):
+                trace.update(showlegend=False)  # plotly would call it "trace 0"
+            elif len(panels) > 1 and trace.showlegend is not False:
                 trace.update(showlegend=trace.legendgroup not in shown)
                 shown.add(trace.legendgroup)
             figure.add_trace(trace, **where)

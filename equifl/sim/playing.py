@@ -163,10 +163,10 @@ def finished_results(path: Path, config: Config) -> Results | None:
 
 
 def part_of_folder(path: Path, config: Config) -> Results:
-    """The results of an experiment of which the folder holds more."""
+    """The results of an experiment of which the folder holds more; its report stays that of the whole."""
     folder = RunFolder(path)
     records = part_of_records(folder.rows(), config, path)
-    return Results(json.loads(as_json(config.as_dict())), folder.made_with, records, path)
+    return Results(json.loads(as_json(config.as_dict())), folder.made_with, records)
 
 
 def complete(records: Records, damage: DamageError | None, config: Config) -> bool:

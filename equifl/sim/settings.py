@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 from torch import nn
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import require, shown
 from equifl.aggregators import Aggregator
 from equifl.experiment.config import Availability, Config, Data, Partition, Server, Speed, Train
 from equifl.experiment.from_toml import suggestion
@@ -45,6 +45,8 @@ _SHORT = {
     "data.partition": "partition",
     "data set:": "data:",
     "server.aggregate": "aggregate",
+    "data: clients:": "clients:",
+    "data: partition:": "partition:",
 }  # as `simulate` calls them
 
 
@@ -114,9 +116,6 @@ def configured(config: Config | None, settings: Mapping[str, Any], others: Seque
     given = {key: value if key in ("data", "model", "selectors") else _plain(value) for key, value in settings.items()}
     short = {long: key for long, key in _SHORT.items() if key.rstrip(":") in given}
     dataset, maker, unnamed = None, None, ""
-    if isinstance(given.get("seeds"), int) and not isinstance(given["seeds"], bool):
-        require("seeds", given["seeds"], given["seeds"] >= 1, "1 or more, or a list of seeds")
-        given["seeds"] = list(range(given["seeds"]))
     if "task" in given:
         given["task"] = task_with_names(given["task"])
     if "data" in given:
@@ -276,7 +275,8 @@ def _selectors(selectors: Any) -> Any:
     if isinstance(selectors, list | tuple):
         selectors = _by_name(selectors)
     if not isinstance(selectors, Mapping):
-        return selectors  # and refused as any wrong type
+        forms = "objects or tables by name, {'rota': Rota()}; or a list, [Rota()]"
+        raise ValueError(f"selectors: {shown(selectors)} is not allowed; allowed: {forms}")
     tables = {}
     for name, one in selectors.items():
         table = selector_table(one, f"selectors.{name}") if isinstance(one, Selector) else _plain(one)
@@ -290,7 +290,8 @@ def _by_name(selectors: Sequence[Any]) -> dict[str, Any]:
     ours = {kind: name for name, kind in SELECTORS.items()}
     found: dict[str, Any] = {}
     for one in selectors:
-        name = one if isinstance(one, str) else ours.get(type(one), type(one).__name__)
+        kind = one if isinstance(one, type) else type(one)  # a class is refused later, by its own name
+        name = one if isinstance(one, str) else ours.get(kind, kind.__name__)
         require("selectors", name, name not in found, "each name once; give a dict with names of your own")
         found[name] = {} if isinstance(one, str) else one
     return found

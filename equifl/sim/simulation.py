@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, Unpack
 from equifl._numerics.checks import keywords, known, require
 from equifl.experiment.callbacks import Callback
 from equifl.experiment.config import Config
-from equifl.experiment.growth import Holds, holds, spelled_as
+from equifl.experiment.growth import Holds, beyond, holds, spelled_as
 from equifl.experiment.results import Results
 from equifl.experiment.run_folder import CONFIG, RunFolder
 from equifl.experiment.sweep import points
@@ -136,8 +136,11 @@ def _simulated(
         held = holds(path, stored, config)
         if held is not Holds.LESS:
             done = part_of_folder(path, config) if held is Holds.MORE else finished_results(path, config)
-            if done is not None:
+            if done is not None and held is Holds.MORE:
+                log.info("%s: also holds %s; the results are without it", path, beyond(stored, config))
+            elif done is not None:
                 log.info("%s: finished already; to run it again, choose another folder", path)
+            if done is not None:
                 return done
     if dataset is None:
         dataset = load_data(config, data_dir, downloads)

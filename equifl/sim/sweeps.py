@@ -11,8 +11,8 @@ from typing import Any
 
 from equifl.experiment.atomic_write import replacing
 from equifl.experiment.config import Config
-from equifl.experiment.results import SWEEP, Results, join_sweep
-from equifl.experiment.run_folder import CONFIG
+from equifl.experiment.results import Results, join_sweep, sweep_folders
+from equifl.experiment.run_folder import CONFIG, SWEEP
 from equifl.sim.simulation import simulate
 
 log = logging.getLogger("equifl")
@@ -35,7 +35,10 @@ def simulate_points(points: Mapping[str, Config], *, out: Path | str | None = No
         found[name] = simulate(config, out=None if folders is None else folders[name], **options)
         if not found[name].finished:
             break
-    return join_sweep(found, None if out is None else Path(out))
+    whole = all(one.folder is not None for one in found.values()) and (
+        out is None or len(sweep_folders(Path(out))) == len(points)
+    )
+    return join_sweep(found, Path(out) if out is not None and whole else None)
 
 
 def _prepared(path: Path, names: list[str]) -> dict[str, Path]:
@@ -43,7 +46,7 @@ def _prepared(path: Path, names: list[str]) -> dict[str, Path]:
     if (path / CONFIG).exists():
         raise ValueError(f"{path}: holds a single experiment; choose another folder for the sweep")
     path.mkdir(parents=True, exist_ok=True)
-    there: dict[str, str] = json.loads((path / SWEEP).read_text())["points"] if (path / SWEEP).exists() else {}
+    there = sweep_folders(path) if (path / SWEEP).exists() else {}
     if not there and any(path.iterdir()):
         raise ValueError(f"{path}: is not empty and holds no sweep; choose another folder")
     keys = {tuple(pair.partition("=")[0] for pair in name.split(", ")) for name in (*there, *names)}

@@ -74,3 +74,11 @@ def test_names_and_titles_are_different() -> None:
     every = [*usual_measures(ACCURACY), *more_measures(ACCURACY)]
     assert len({measure.name for measure in every}) == len({measure.title for measure in every}) == len(every)
     assert not np.isnan([measure.digits for measure in every]).any()
+
+
+def test_the_names_of_measures_are_a_list_of_known_ones() -> None:
+    assert [measure.name for measure in chosen_measures(iter(["gini", "std"]))] == ["gini", "std"]
+    with pytest.raises(ValueError, match=r"measures: 'gini' is not allowed; allowed: a list of names, \['gini'\]"):
+        chosen_measures("gini")
+    with pytest.raises(ValueError, match=r"measures: \[\] is not allowed; allowed: accuracy, "):
+        chosen_measures([])

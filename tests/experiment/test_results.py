@@ -179,6 +179,8 @@ def test_unfinished_folders_count_in_their_whole_rounds(tmp_path: Path) -> None:
 def test_at_least_one_folder() -> None:
     with pytest.raises(ValueError, match="folders: "):
         load_results()
+    with pytest.raises(ValueError, match=r"folders: \['a'\] is not allowed; allowed: paths, one after the other"):
+        load_results(["a"])  # type: ignore[arg-type]
 
 
 def test_the_dictionary_is_json() -> None:

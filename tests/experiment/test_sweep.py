@@ -75,6 +75,13 @@ def test_refuses_by_name(sweep: dict[str, Any], message: str) -> None:
     assert str(error.value).startswith(message)
 
 
+def test_one_word_among_numbers_does_not_make_them_words() -> None:
+    assert parse(["train.lr=0.1,fast", "data.partition=iid,natural"]) == {
+        "train.lr": [0.1, "fast"],
+        "data.partition": ["iid", "natural"],
+    }
+
+
 @pytest.mark.parametrize("option", ["train.lr", "=1", "train.lr=", "a.b=1"])
 def test_the_command_line_form(option: str) -> None:
     if option == "a.b=1":

@@ -32,6 +32,8 @@ def test_latex_has_rules_bold_best_stars_and_escaped_names() -> None:
     assert "Mean $\\pm$ 95 \\% interval over 4 seeds after 10 rounds" in text
     assert "differs from Random, significant at the 5 \\% level (paired t test, Holm's correction" in text
     assert r"\caption{Ours.}" in table().to_latex(caption="Ours.")
+    assert r"\caption{100\% of A \& b\_c}" in table().to_latex(caption="100% of A & b_c")
+    assert r"\caption{$\lambda$ as in \ref{a_b}}" in table().to_latex(caption=r"$\lambda$ as in \ref{a_b}")
 
 
 def test_csv_has_all_digits_and_empty_cells_for_the_baseline() -> None:
@@ -54,9 +56,20 @@ def test_parameters_of_a_sweep_are_columns_and_not_names() -> None:
     lines = [line.split() for line in str(made).splitlines()]
     assert lines[0][:2] == ["selector", "lam"]
     assert [line[:2] for line in lines[2:]] == [["SubTrunc", "0.5"], ["SubTrunc", "0.9"]]
-    assert made.to_csv().splitlines()[0].startswith("selector,lam,accuracy")
+    assert [line.split(",")[:2] for line in made.to_csv().splitlines()] == [
+        ["selector", "lam"],
+        ["uniform", ""],
+        ["subtrunc", "0.5"],
+        ["subtrunc", "0.9"],
+    ]
     assert "| SubTrunc | 0.5 |" in made.to_markdown()
     assert "SubTrunc & 0.5 &" in made.to_latex()
+
+
+def test_the_number_of_seeds_is_not_that_of_one_selector() -> None:
+    rows = made_up({"uniform": [1.0, 2.0, 3.0], "rota": [3.0, 4.0]})
+    assert "over 2 to 3 seeds" in make_table(rows).to_markdown()
+    assert "over 3 seeds" in make_table(rows[:3]).to_markdown()
 
 
 def test_names_cannot_break_html_or_markdown() -> None:

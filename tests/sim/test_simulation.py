@@ -479,7 +479,7 @@ def test_in_memory_it_is_the_same_and_leaves_nothing(
     assert stored == json.loads(json.dumps(results.records))
     assert list(tmp_path.iterdir()) == []
     assert results.report("page.html") == Path("page.html")
-    with pytest.raises(ValueError, match=r"output: missing; results in memory have no folder"):
+    with pytest.raises(ValueError, match=r"output: missing; these results have no folder"):
         results.report()
 
 

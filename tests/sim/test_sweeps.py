@@ -81,6 +81,9 @@ def test_it_is_resumed_as_one_and_can_grow(tmp_path: Path) -> None:
     assert list(more.parts) == ["train.lr=0.1", "train.lr=0.2", "train.lr=0.3"]
     assert load_results(tmp_path / "a").table().to_dict() == more.table().to_dict()
     assert more.report() == tmp_path / "a" / "report.html"
+    part = simulate(TINY, sweep=SWEEP, out=tmp_path / "a")
+    assert list(part.parts) == ["train.lr=0.1", "train.lr=0.2"]
+    assert part.folder is None  # and so it does not write its report in the place of the whole one's
 
 
 def test_refuses_a_folder_of_another_kind(tmp_path: Path) -> None:
@@ -90,6 +93,10 @@ def test_refuses_a_folder_of_another_kind(tmp_path: Path) -> None:
     simulate(TINY, sweep=SWEEP, out=tmp_path / "sweep")
     with pytest.raises(ValueError, match=r"holds a sweep over other keys \(server.lr and train.lr\)"):
         simulate(TINY, sweep={"server.lr": [1.0]}, out=tmp_path / "sweep")
+    with pytest.raises(ValueError, match=r"sweep: holds a sweep; go on with the same sweep, or choose another folder"):
+        simulate(TINY, out=tmp_path / "sweep")
     (tmp_path / "sweep" / "sweep.json").write_text("[]")
     with pytest.raises(ValueError, match=r"sweep.json: is damaged"):
         load_results(tmp_path / "sweep")
+    with pytest.raises(ValueError, match=r"sweep.json: is damaged"):
+        simulate(TINY, sweep=SWEEP, out=tmp_path / "sweep")

@@ -174,8 +174,8 @@ def one_each(field: str, array: NDArray[Any], n: int) -> NDArray[Any]:
     if array.shape == (n, 1):
         raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: ({n},); .ravel() makes it so")
     if array.shape != (n,):
-        split = field.rpartition("_")[2]
-        each = f"one value for each example of x_{split}"
+        _, divided, split = field.partition("_")
+        each = f"one value for each example of x{divided}{split}"
         raise ValueError(f"{field}: shape {array.shape} is not allowed; allowed: ({n},), {each}")
     return array
 

@@ -97,6 +97,8 @@ def dataset_of(arrays: Sequence[Any], standardise: bool | None = None, *, regres
 def _array(name: str, values: Any) -> NDArray[Any]:
     """A copy, since examples are standardised in place."""
     array = np.array(plain(name, values))
+    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.flat):
+        array = array.astype(str)  # as pandas keeps text
     if array.dtype.kind == "O":
         raise ValueError(f"{name}: is an array of Python objects; allowed: numbers or text, all rows equally long")
     return array
@@ -106,6 +108,7 @@ def _split(named: Mapping[str, NDArray[Any]], regression: bool) -> dict[str, NDA
     """Both splits of examples that come without a test split."""
     x, groups = named["x"], named["owners" if "owners" in named else "y"]
     require("x", x.shape, x.ndim > 0, "a row an example")
+    examples("x", x[:, None] if x.ndim == 3 else x)  # now, since an error names an example by its place
     for name, array in named.items():
         if name == "owners" or (name == "y" and not regression):
             (one_each if name == "owners" else class_each)(name, array, len(x))

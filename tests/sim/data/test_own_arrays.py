@@ -6,7 +6,7 @@ import pytest
 
 from equifl.sim.data.catalogue import load
 from equifl.sim.data.dataset import Dataset
-from equifl.sim.data.own_arrays import read_own
+from equifl.sim.data.own_arrays import dataset_of, read_own
 from equifl.sim.data.summary import summary
 from tests.sim.data.dataset_checks import check_standardised
 
@@ -230,3 +230,13 @@ def test_a_summary_of_numbers_says_what_they_are_for(tmp_path: Path) -> None:
     assert (found.problems, found.regression, found.natural) == ((), True, True)
     assert "targets: numbers from 0.5 to 9, mean 4.107, for task = 'regression'" in found.lines
     assert not any("points" in line for line in found.lines)  # that is of accuracies
+
+
+def test_text_may_be_python_objects_as_pandas_has_it() -> None:
+    x, owners = np.arange(40.0).reshape(20, 2), np.repeat(["ann", "bob"], 10)
+    y = np.where(np.arange(20) % 2, "no", "yes")
+    plain, objects = dataset_of((x, y, owners)), dataset_of((x, y.astype(object), owners.astype(object)))
+    np.testing.assert_array_equal(objects.y_train, plain.y_train)
+    np.testing.assert_array_equal(objects.owners_train, plain.owners_train)
+    with pytest.raises(ValueError, match=r"data: owners: is an array of Python objects; allowed: numbers or text"):
+        dataset_of((x, y, np.array(["ann", None] * 10, dtype=object)))
