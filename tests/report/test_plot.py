@@ -18,8 +18,9 @@ def test_every_figure_of_the_report_can_be_had_alone(kind: str) -> None:
     assert figure.layout.title.text == DRAWN[kind].title
     assert len(figure.data) == sum(len(panel.data) for panel in DRAWN[kind].panels.values())
     assert kind in (RESULTS.plot.__doc__ or "")
-    shown = [trace.name for trace in figure.data if trace.showlegend is not False and trace.type != "heatmap"]
+    shown = [trace.name for trace in figure.data if trace.showlegend is not False]
     assert len(shown) == len(set(shown))  # once in the legend
+    assert all(shown)
 
 
 def test_refuses_a_figure_or_a_file_that_there_is_not(tmp_path: Path) -> None:
@@ -27,6 +28,8 @@ def test_refuses_a_figure_or_a_file_that_there_is_not(tmp_path: Path) -> None:
         RESULTS.plot("pie")
     with pytest.raises(ValueError, match=r"^path: .*allowed: a name that ends in .svg, .pdf, .png or .html"):
         RESULTS.plot("accuracy", tmp_path / "figure.doc")
+    with pytest.raises(ValueError, match=r"^path: .*allowed: a file in a folder that is there"):
+        RESULTS.plot("accuracy", tmp_path / "nowhere" / "figure.html")
 
 
 def test_writes_a_page(tmp_path: Path) -> None:
