@@ -19,6 +19,7 @@ import every_selector  # noqa: E402
 import flower  # noqa: E402
 import gpu  # noqa: E402
 import growth  # noqa: E402
+import guard as honest  # noqa: E402
 import python_api  # noqa: E402
 import scale_tables  # noqa: E402
 import selection  # noqa: E402
@@ -181,6 +182,33 @@ def test_a_large_report_is_small_and_quick_enough() -> None:
     assert f"has {found['megabytes']:.1f} MB" in said
     assert f"answered {found['median_interactive']:.1f} s after" in said
     assert f"needed {found['median_work']:.1f} s of processor time" in said
+
+
+def test_the_page_on_attacks_shows_what_was_measured() -> None:
+    page = (ROOT / "docs" / "attacks.md").read_text()
+    for name, table in attacks.tables(results("attacks.json")).items():
+        assert f"<!-- {name} -->\n{table}\n<!-- {name} -->" in page
+    assert f"<!-- honest -->\n{honest.table(results('guard.json'))}\n<!-- honest -->" in page
+
+
+def test_scaling_gained_nothing_in_the_figures_of_the_page() -> None:
+    rows = results("attacks.json")["rows"]
+    captured = 0
+    for name, row in rows.items():
+        for attack in attacks.SCALING:
+            for rule in attacks.RULES:
+                had, fair = (row[label][f"{rule}, guard"]["seats"] for label in (attack, attacks.HONEST))
+                assert had <= attacks.limit(fair), (name, attack, rule)
+            captured += row[attack]["median, no guard"]["seats"] > 50
+    assert captured >= 5, "without the guard some selectors are captured, else the attacks are too weak"
+
+
+def test_honest_federations_are_as_the_page_says() -> None:
+    for setting, name, measure, _, change, half in honest.changes(results("guard.json")):
+        if measure == "accuracy" or name == "rota":
+            assert abs(change) <= half, (setting, name, measure)
+        elif measure == "top" and name != "oort":
+            assert abs(change) <= 2, (setting, name)
 
 
 @pytest.mark.slow
