@@ -49,7 +49,7 @@ def ward(distances: Floats) -> Tree:
     distances the merge adds the least to the sum of squares within clusters. O(N^2) in time, and no memory but theirs.
 
     >>> ward(np.abs(np.subtract.outer([0.0, 1.0, 5.0, 7.0], [0.0, 1.0, 5.0, 7.0]))).clusters(2).tolist()
-    [1, 1, 3, 3]
+    [0, 0, 2, 2]
     """
     n = len(distances)
     squares = np.square(distances, out=distances)

@@ -115,7 +115,7 @@ def test_another_task_than_classification_is_not_for_the_compiled_engine() -> No
     )
     engine, note = choose_engine(Job(model, made_up(IMAGE), task=other))
     assert engine.name == "torch"
-    assert note.endswith("it does classification only, not squares")
+    assert note.endswith("it does classification by cross-entropy only, not squares")
     weights = nn.utils.parameters_to_vector(model.module.parameters()).detach()[None]
     outputs = model.module(torch.from_numpy(made_up(IMAGE).x_test)).detach()
     np.testing.assert_allclose(engine.scores(weights)[0], outputs[:, 0], rtol=1e-4, atol=1e-5)
