@@ -62,6 +62,8 @@ class Results:
     @property
     def rounds_played(self) -> int:
         """How many rounds every selector and seed has played."""
+        if self.parts:
+            return min(part.rounds_played for part in self.parts.values())
         return len({record["round"] for record in self.whole_rounds})
 
     @property

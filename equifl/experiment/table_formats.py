@@ -19,16 +19,24 @@ _LATEX |= {"²": "$^2$", "\\": r"\textbackslash{}", "<": r"\textless{}", ">": r"
 
 
 def plain_text(table: Table) -> str:
-    """Aligned columns: mean and half-width."""
-    lines = [_heads(table), *([*names, *(_figure(m, cell) for m, cell in cells)] for names, cells in _rows(table))]
+    """Aligned columns: mean and half-width, and a star where a selector differs from the baseline."""
+    starred = {
+        measure.title for cells in table.cells.values() for measure in table.measures if cells[measure.title].differs
+    }
+
+    def shown(measure: Measure, cell: Cell) -> str:
+        return _figure(measure, cell) + (" *" if cell.differs else "  " if measure.title in starred else "")
+
+    heads = [head + "  " * (head in starred) for head in _heads(table)]
+    lines = [heads, *([*names, *(shown(m, cell) for m, cell in cells)] for names, cells in _rows(table))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = len(lines[0]) - len(table.measures)
     return "\n".join(
         "  ".join(
             text.ljust(w) if i < left else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        )
+        ).rstrip()
         for line in lines
-    )
+    ) + (f"\n* = differs from {display_name(str(table.baseline))}, {table.star}" if starred else "")
 
 
 def html_table(table: Table) -> str:

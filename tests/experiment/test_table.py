@@ -272,3 +272,14 @@ def test_a_parameter_that_does_nothing_is_one_line_for_all_who_have_it() -> None
         "loss term hardly chooses: try a larger b.",
     )
     assert json.loads(json.dumps(table.to_dict()))["notes"] == list(table.notes)
+
+
+def test_seeds_that_end_earlier_are_no_part_of_the_mean() -> None:
+    rows = made_up({"uniform": [10.0, 20.0], "rota": [30.0, 40.0]})
+    rows += [{**row, "round": row["round"] + 5, "accuracy": 50.0} for row in rows[:1] + rows[2:]]
+    found = make_table(rows)
+    assert (found.cells["uniform"]["accuracy %"].mean, found.cells["rota"]["accuracy %"].mean) == (50.0, 50.0)
+    assert (found.seeds, found.fewest_seeds) == (2, 1)
+    assert f"Random is without seed 1, which ends before round {found.round}." in found.notes
+    alone = make_table([*rows[:2], *rows[5:]])
+    assert "Evaluated last after different numbers of rounds: Random after 10 and Rota after 15." in alone.notes

@@ -36,6 +36,14 @@ def test_latex_has_rules_bold_best_stars_and_escaped_names() -> None:
     assert r"\caption{$\lambda$ as in \ref{a_b}}" in table().to_latex(caption=r"$\lambda$ as in \ref{a_b}")
 
 
+def test_plain_text_has_stars_that_it_explains() -> None:
+    lines = str(table()).splitlines()
+    assert lines[2] == "Rota         21.0 ± 2.3 *     21.0 ± 2.3 *"
+    assert lines[3] == "my_100%_{x}  10.5 ± 2.1       10.5 ± 2.1"
+    assert lines[4].startswith("* = differs from Random, significant at the 5 % level (paired t test, Holm's")
+    assert len(str(make_table(made_up({"uniform": [1.0], "rota": [2.0]}))).splitlines()) == 3
+
+
 def test_csv_has_all_digits_and_empty_cells_for_the_baseline() -> None:
     made = table()
     rows = {row["selector"]: row for row in csv.DictReader(io.StringIO(made.to_csv()))}
@@ -55,7 +63,7 @@ def test_parameters_of_a_sweep_are_columns_and_not_names() -> None:
     made = make_table(rows, parameters={"subtrunc[lam=0.5]": {"lam": 0.5}, "subtrunc[lam=0.9]": {"lam": 0.9}})
     lines = [line.split() for line in str(made).splitlines()]
     assert lines[0][:2] == ["selector", "lam"]
-    assert [line[:2] for line in lines[2:]] == [["SubTrunc", "0.5"], ["SubTrunc", "0.9"]]
+    assert [line[:2] for line in lines[2:4]] == [["SubTrunc", "0.5"], ["SubTrunc", "0.9"]]
     assert [line.split(",")[:2] for line in made.to_csv().splitlines()] == [
         ["selector", "lam"],
         ["uniform", ""],

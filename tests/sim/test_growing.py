@@ -194,6 +194,7 @@ def test_stopped_while_it_grows_it_stays_what_it_was_and_returns_what_was_played
     assert not found.finished
     assert {(record["selector"], record["seed"]) for record in found.records} >= {("rota", 0), ("rota", 3)}
     assert "Rota" in repr(found)
+    assert found.rounds_played < found.config["rounds"]
     assert bytes_of(folder) == before
     assert load_results(folder).finished
     assert run(folder, (["rota"], [0, 3], 5)).finished  # as before
