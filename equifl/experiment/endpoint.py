@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from equifl.experiment.measures import Row
+from equifl.experiment.names import display_name, listed
 
 Weighted: TypeAlias = list[tuple[Row, float]]  # records, and how much each counts
 Runs: TypeAlias = Mapping[str, Mapping[int, Sequence[Row]]]  # evaluated records by selector and seed
@@ -56,3 +57,26 @@ def _crossing(rows: Sequence[Row], key: str, score: float) -> Weighted:
     before = rows[place - 1]
     share = (score - before[key]) / (here[key] - before[key])
     return [(before, 1.0 - share), (here, share)]
+
+
+def as_far(
+    evaluated: dict[str, dict[int, list[Row]]],
+) -> tuple[dict[str, dict[int, list[Row]]], list[str]]:
+    """The runs of each selector without those that end before its others, and notes on what ends where.
+
+    A folder that is still growing, or was joined to one with more rounds, has such runs: a mean over both would be of
+    no round at all.
+    """
+    ends = {name: {seed: of[-1]["round"] + 1 for seed, of in runs.items()} for name, runs in evaluated.items()}
+    last = {name: max(of.values()) for name, of in ends.items()}
+    notes = []
+    for name, of in ends.items():
+        short = [str(seed) for seed, end in of.items() if end < last[name]]
+        if short:
+            many = f"seeds {listed(short)}, which end" if len(short) > 1 else f"seed {short[0]}, which ends"
+            notes.append(f"{display_name(name)} is without {many} before round {last[name]}.")
+    if len(set(last.values())) > 1:
+        where = listed([f"{display_name(name)} after {end}" for name, end in last.items()])
+        notes.append(f"Evaluated last after different numbers of rounds: {where}.")
+    kept = {n: {seed: of for seed, of in runs.items() if ends[n][seed] == last[n]} for n, runs in evaluated.items()}
+    return kept, notes

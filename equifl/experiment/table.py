@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from equifl._numerics.checks import require
 from equifl.experiment import table_formats
-from equifl.experiment.endpoint import Weighted, common_score, last_evaluations, matched_evaluations
+from equifl.experiment.endpoint import Weighted, as_far, common_score, last_evaluations, matched_evaluations
 from equifl.experiment.measures import MEASURES, Measure, Row, chosen_measures, with_test_classes
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.sweep import baseline_of, parameters_of
@@ -160,7 +160,7 @@ def make_table(
     evaluated = _evaluated(rows)
     if not evaluated:
         raise ValueError("records: no evaluated round yet")
-    evaluated, behind = _as_far(evaluated)
+    evaluated, behind = as_far(evaluated)
     shared = common_score(evaluated, score.key) if matched else None
     found = last_evaluations(evaluated, last)
     if shared is not None:
@@ -202,29 +202,6 @@ def make_table(
         parameters=parameters or {},
         fewest_seeds=min(numbers) if len(numbers) > 1 else None,
     )
-
-
-def _as_far(
-    evaluated: dict[str, dict[int, list[Row]]],
-) -> tuple[dict[str, dict[int, list[Row]]], list[str]]:
-    """The runs of each selector without those that end before its others, and notes on what ends where.
-
-    A folder that is still growing, or was joined to one with more rounds, has such runs: a mean over both would be of
-    no round at all.
-    """
-    ends = {name: {seed: of[-1]["round"] + 1 for seed, of in runs.items()} for name, runs in evaluated.items()}
-    last = {name: max(of.values()) for name, of in ends.items()}
-    notes = []
-    for name, of in ends.items():
-        short = [str(seed) for seed, end in of.items() if end < last[name]]
-        if short:
-            many = f"seeds {listed(short)}, which end" if len(short) > 1 else f"seed {short[0]}, which ends"
-            notes.append(f"{display_name(name)} is without {many} before round {last[name]}.")
-    if len(set(last.values())) > 1:
-        where = listed([f"{display_name(name)} after {end}" for name, end in last.items()])
-        notes.append(f"Evaluated last after different numbers of rounds: {where}.")
-    kept = {n: {seed: of for seed, of in runs.items() if ends[n][seed] == last[n]} for n, runs in evaluated.items()}
-    return kept, notes
 
 
 def _correct(cells: dict[str, dict[str, Cell]]) -> None:
