@@ -92,7 +92,9 @@ def test_it_is_as_if_played_at_once(engine: str, steps: str, tmp_path: Path, at_
     assert {path.name for path in folder.iterdir()} == {path.name for path in whole.iterdir()}
     again = run(folder, (WHOLE[0], WHOLE[1], 9), engine)
     assert again.records == run(None, (WHOLE[0], WHOLE[1], 9), engine).records
-    assert again.folder is None  # a report of the part does not replace that of the folder
+    part = run(folder, (WHOLE[0], WHOLE[1][:1], 9), engine)
+    assert part.records == [record for record in again.records if record["seed"] == WHOLE[1][0]]
+    assert part.folder is None  # a report of the part does not replace that of the folder
 
 
 def test_only_what_is_missing_is_played_and_a_line_says_so(
