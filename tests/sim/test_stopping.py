@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,14 @@ from equifl.experiment.results import Records
 from equifl.experiment.run_folder import CHECKPOINT
 from equifl.sim.stopping import StopRequests
 from tests.sim.test_simulation import CONFIG
+
+
+@pytest.fixture(autouse=True)
+def python_s_own_handler() -> Iterator[None]:
+    """As in a terminal: a shell starts what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Interrupt(Callback):
