@@ -6,8 +6,12 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from equifl import Callback, simulate
+from equifl.experiment.results import Records
 
 LOGGERS = Path(__file__).parents[1] / "examples" / "loggers"
 
@@ -21,6 +25,49 @@ def test_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rows) == 10 * 2 * 2
     assert [row["round"] for row in rows if row["accuracy"]] == ["4"] * 4 + ["9"] * 4  # evaluated every five rounds
     assert all(float(row["local_loss"]) > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_csv_of_a_resumed_run_has_every_line_once(tmp_path: Path) -> None:
+    CsvFile = runpy.run_path(str(LOGGERS / "csv_file.py"))["CsvFile"]
+
+    class Stop(Callback):
+        def on_round(self, played: int, records: Records) -> bool:
+            return played < 2
+
+    def rows(*more: Callback, seeds: int = 1) -> list[tuple[str, str]]:
+        loggers = [CsvFile(tmp_path / "rounds.csv"), *more]
+        tiny: Any = {"selectors": ["uniform"], "model": "logistic", "rounds": 4, "clients": 10, "evaluate_every": 2}
+        simulate(**tiny, seeds=seeds, out=tmp_path / "run", callbacks=loggers)
+        with (tmp_path / "rounds.csv").open(newline="") as file:
+            return [(row["round"], row["seed"]) for row in csv.DictReader(file)]
+
+    first = [(str(round), "0") for round in range(4)]
+    assert rows(Stop()) == first[:2]
+    assert rows() == first
+    assert rows() == first  # a finished folder
+    assert rows(seeds=2) == [*first, *((round, "1") for round, _ in first)]  # one that grows
+
+
+@pytest.mark.slow
+def test_mlflow(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    settings = os.environ | {"PYTHONPATH": str(LOGGERS.parents[1])} | quiet
+    command = [sys.executable, str(LOGGERS / "mlflow_runs.py")]  # apart, since MLflow is set up by the environment
+    done = subprocess.run(
+        command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    params = list(tmp_path.glob("mlruns/*/*/params"))
+    runs = {((folder / "selector").read_text(), (folder / "seed").read_text()): folder.parent for folder in params}
+    assert set(runs) == {(name, seed) for name in ("uniform", "rota") for seed in "01"}
+    metrics = runs["rota", "1"] / "metrics"
+    steps = {
+        name: [line.split()[2] for line in (metrics / name).read_text().splitlines()]
+        for name in ("local_loss", "accuracy")
+    }
+    assert steps == {"local_loss": [str(round) for round in range(10)], "accuracy": ["4", "9"]}
 
 
 @pytest.mark.slow

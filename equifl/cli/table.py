@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -43,6 +44,11 @@ def table(
         correction=None if no_correction else "holm",
         at=at,  # type: ignore[arg-type]  # one of the choices
     )
+    if not made.compares and len(made.cells) > 1:
+        names = list(dict.fromkeys(name.partition("[")[0] for name in made.cells))  # without swept parameters
+        alike = [name for name in names if name.endswith(f"/{baseline}")] or names
+        advice = " or ".join(f"--baseline {shlex.quote(name)}" for name in alike)
+        click.echo(f"note: no selector is called {baseline}, so nothing is compared; add {advice}", err=True)
     if form == "text":
         console.print(draw_table(made))
     elif form == "latex":

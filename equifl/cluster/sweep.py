@@ -18,6 +18,7 @@ from equifl.cluster.workers import DEATHS, WAIT_LIMIT, WorkerDiedError, check_wa
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.task_table import TaskFunction
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
@@ -34,10 +35,13 @@ class Worker:
     """A worker's runs: a `Federation` of its own."""
 
     def prepare(
-        self, config: Config, dataset: Dataset, device: str, engine: str, model: MakeModule | None = None
+        self, config: Config, dataset: Dataset, device: str, engine: str, objects: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], str]:
-        """Build the federation; returns the versions and machine for the record, and a note on the engine."""
-        self._federation = Federation(config, dataset, device=device, engine=engine, model=model)
+        """Build the federation, with objects that have no name.
+
+        Returns the versions and machine for the record, and a note on the engine.
+        """
+        self._federation = Federation(config, dataset, device=device, engine=engine, **(objects or {}))
         return made_with(device, self._federation.engine.name), self._federation.note
 
     def load(self, state: dict[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
@@ -66,14 +70,14 @@ class Group:
         dataset: Any,
         device: str,
         engine: str,
-        model: MakeModule | None = None,
+        objects: Mapping[str, Any] | None = None,
         *,
         groups: int,
         wait_limit: float = WAIT_LIMIT,
     ) -> None:
         self.config = config
         self._whole = whole
-        self._made_of = dataset, device, engine, model
+        self._made_of = dataset, device, engine, objects
         self._kind = "GPU" if device == "cuda" else "CPU"
         self._groups, self._wait_limit = groups, wait_limit
         self._asked: deque[tuple[str, tuple[Any, ...], Any]] = deque()  # what is not answered yet: method and call
@@ -163,6 +167,7 @@ class Sweep:
         device: auto, cpu or cuda; auto is cuda if the cluster has a GPU.
         engine: auto, torch or compiled.
         model: makes the model, if the configuration has no name for it; workers get a copy.
+        functions: the task's loss and score, likewise.
         address: of the cluster; None = start one here.
         wait_limit: seconds to wait for free CPUs or GPUs, one a worker; then there is a `TimeoutError`.
 
@@ -178,6 +183,7 @@ class Sweep:
         device: str,
         engine: str = "auto",
         model: MakeModule | None = None,
+        functions: Mapping[str, TaskFunction] | None = None,
         address: str | None,
         wait_limit: float = WAIT_LIMIT,
     ) -> None:
@@ -194,7 +200,8 @@ class Sweep:
         workers = max(1, gpus if self.device == "cuda" else resource("CPU"))
         parts = split(config, workers)
         options: dict[str, Any] = {"groups": len(parts), "wait_limit": wait_limit}
-        self.groups = [Group(config, part, data, self.device, engine, model, **options) for part in parts]
+        objects = {"model": model, "functions": functions}
+        self.groups = [Group(config, part, data, self.device, engine, objects, **options) for part in parts]
         self.made_with: dict[str, Any]
         self.note: str
         try:

@@ -21,4 +21,4 @@ class Callback:
         """Called after each round, with the number of rounds so far and the new records; return False to stop."""
 
     def on_end(self, results: Results) -> None:
-        """Called when the experiment is finished or was stopped."""
+        """Called when the experiment is finished or was stopped; alone, if its folder was finished already."""

@@ -19,6 +19,8 @@ from equifl.statistics import interval
 if TYPE_CHECKING:
     import pandas as pd
 
+_PARTICIPATION = {f"participation.{name}": name for name in ("gini", "never", "longest_wait")}  # measures within it
+
 Runs = dict[tuple[str, int], list[Row]]  # records by selector and seed, in their order
 
 
@@ -28,9 +30,9 @@ def by_round(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -
 
 
 def by_run(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]], score: Score = ACCURACY) -> pd.DataFrame:
-    """The last evaluated record of each run, with all measures that follow from it."""
+    """The last evaluated record of each run, with all measures that follow from it, each by its name."""
     last = [row for found in final_rows(rows).values() for row in found.values()]
-    return _frame([_flat(row, parameters) | _further(row, score) for row in last])
+    return _frame([_flat(row, parameters) | _further(row, score) for row in last]).rename(columns=_PARTICIPATION)
 
 
 def _further(row: Row, score: Score) -> dict[str, float]:
@@ -89,6 +91,8 @@ def until_target(rows: Iterable[Row], targets: Mapping[str, float], score: Score
     except ValueError as error:
         raise ValueError(str(error).replace("measures:", "to_target:", 1)) from None
     require(name, target, isinstance(target, int | float) and math.isfinite(target), "a number")
+    if name == "accuracy" and 0 < target <= 1:
+        raise ValueError(f"accuracy: {target} is a fraction; accuracy is in percent: did you mean {100 * target:g}?")
     sign = 1 if measure.more_is_better else -1
     reached: dict[str, list[dict[str, float]]] = {}
     seeds: dict[str, int] = {}

@@ -57,5 +57,14 @@ def importable_name(found: Any) -> str:
     return f"{found.__module__}:{found.__name__}" if there else ""
 
 
+def own_name(found: Any) -> str:
+    """What a class, function or other object is called where it was written.
+
+    >>> own_name(named_object), own_name(3)
+    ('named_object', 'int')
+    """
+    return str(getattr(found, "__qualname__", type(found).__name__))
+
+
 def _is_standard(module: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in _STANDARD

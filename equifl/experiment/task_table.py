@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from equifl._numerics.checks import known, require
-from equifl.experiment.named_object import importable_name
+from equifl.experiment.named_object import importable_name, own_name
+
+TaskFunction: TypeAlias = Callable[[Any, Any], Any]  # of outputs and targets: a number for each example
 
 TASKS = ("classification", "regression", "next_character")
 REGRESSION_SCORES: Mapping[str, str] = {"r2": "R²", "neg_squared_error": "neg. squared error"}  # and their titles
@@ -43,19 +45,23 @@ class TaskTable:
         require("task.score", self.score, right, ", ".join([*ours, own]))
 
 
-def task_with_names(task: Any) -> Any:
-    """A task as a file has it: a name as a table, and functions of one's own by their names."""
+def task_with_names(task: Any) -> tuple[Any, dict[str, TaskFunction]]:
+    """A task as a file has it: a name as a table, and functions of one's own by their names.
+
+    The second are those that cannot be imported by their name, such as a lambda.
+    """
     table = {"name": task} if isinstance(task, str) else task
     if not isinstance(table, Mapping):
-        return table  # and refused as any wrong type
-    found = dict(table)
+        return table, {}  # and refused as any wrong type
+    found, unnamed = dict(table), dict[str, TaskFunction]()
     for part in ("loss", "score"):
         if callable(found.get(part)):
             name = importable_name(found[part])
-            shown = getattr(found[part], "__qualname__", type(found[part]).__name__)
-            require(f"task.{part}", shown, bool(name), "a function at the top level of a module or notebook")
+            if not name:
+                require(f"task.{part}", own_name(found[part]), not isinstance(found[part], type), "a function")
+                name, unnamed[part] = f"{found[part].__module__}:{own_name(found[part])}", found[part]
             found[part] = name
-    return found
+    return found, unnamed
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,8 @@ def score_of(config: Mapping[str, Any]) -> Score:
     score = task.get("score")
     if score is None:
         return Score(REGRESSION_SCORES["r2"], percent=False) if task.get("name") == "regression" else ACCURACY
-    return Score(REGRESSION_SCORES.get(score, score.rpartition(":")[2]), percent=False)
+    own = score.rpartition(":")[2].rpartition(".")[2]  # of a function within another its own name
+    return Score("score" if own == "<lambda>" else REGRESSION_SCORES.get(score, own), percent=False)
 
 
 def is_evaluated(record: Mapping[str, Any]) -> bool:

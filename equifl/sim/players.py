@@ -23,6 +23,7 @@ from equifl._numerics.checks import known
 from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
+from equifl.experiment.task_table import TaskFunction
 from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.engines.choose import ENGINES
@@ -78,10 +79,18 @@ class LocalPlayer:
     ahead = 0
 
     def __init__(
-        self, config: Config, dataset: Dataset, *, device: str, engine: str, model: MakeModule | None = None
+        self,
+        config: Config,
+        dataset: Dataset,
+        *,
+        device: str,
+        engine: str,
+        model: MakeModule | None = None,
+        functions: Mapping[str, TaskFunction] | None = None,
     ) -> None:
         self.device = choose_device(device)
-        self._federation = Federation(config, dataset, device=self.device, engine=engine, model=model)
+        objects: Any = {"model": model, "functions": functions}
+        self._federation = Federation(config, dataset, device=self.device, engine=engine, **objects)
         self.made_with = made_with(self.device, self._federation.engine.name)
         self.note = self._federation.note
         self._keeps, self._saved = False, time.monotonic()

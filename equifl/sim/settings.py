@@ -21,9 +21,9 @@ from equifl._numerics.checks import require, shown
 from equifl.aggregators import Aggregator
 from equifl.experiment.config import Availability, Config, Data, Partition, Server, Speed, Train
 from equifl.experiment.from_toml import suggestion
-from equifl.experiment.named_object import importable_name
+from equifl.experiment.named_object import importable_name, own_name
 from equifl.experiment.selector_tables import selector_table
-from equifl.experiment.task_table import TaskTable, task_with_names
+from equifl.experiment.task_table import TaskFunction, TaskTable, task_with_names
 from equifl.selectors import SELECTORS, Selector
 from equifl.sim.data.dataset import Dataset, digest
 from equifl.sim.data.own_arrays import dataset_of
@@ -85,6 +85,7 @@ class Experiment:
         config: the configuration; objects are in it by name or digest.
         dataset: the data, if they were given as arrays.
         model: makes the model, if that cannot be named.
+        functions: the task's `loss` and `score`, those that cannot be named.
         short: keys that were written in a short form: what an error calls them, and what it should.
         unnamed: the keyword of an object by which no folder could know the experiment again, and what to do; or "".
     """
@@ -92,8 +93,21 @@ class Experiment:
     config: Config
     dataset: Dataset | None
     model: MakeModule | None
+    functions: Mapping[str, TaskFunction]
     short: Mapping[str, str]
     unnamed: str
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        """What a player is given beside the configuration."""
+        found: dict[str, Any] = {} if self.model is None else {"model": self.model}
+        return found | ({"functions": self.functions} if self.functions else {})
+
+    @property
+    def object_keys(self) -> dict[str, str]:
+        """Keys of the configuration whose values are such objects, and how they were written."""
+        model = {"train.model": "model="} if self.model is not None else {}
+        return model | {f"task.{part}": f"task={{{part!r}: ...}}" for part in self.functions}
 
     @property
     def remark(self) -> str:
@@ -115,9 +129,9 @@ def configured(config: Config | None, settings: Mapping[str, Any], others: Seque
     _require_known(settings, others)
     given = {key: value if key in ("data", "model", "selectors") else _plain(value) for key, value in settings.items()}
     short = {long: key for long, key in _SHORT.items() if key.rstrip(":") in given}
-    dataset, maker, unnamed = None, None, ""
+    dataset, maker, unnamed, functions = None, None, "", dict[str, TaskFunction]()
     if "task" in given:
-        given["task"] = task_with_names(given["task"])
+        given["task"], functions = task_with_names(given["task"])
     if "data" in given:
         task = given.get("task", {"name": config.task.name} if config else {})
         given["data"], dataset = _data(given["data"], isinstance(task, dict) and task.get("name") == "regression")
@@ -134,10 +148,11 @@ def configured(config: Config | None, settings: Mapping[str, Any], others: Seque
     if "selectors" in given:
         given["selectors"] = _selectors(given["selectors"])
     if not given:
-        return Experiment(config or Config(), None, None, short, "")
+        return Experiment(config or Config(), None, None, {}, short, "")
+    unnamed = unnamed or next((_unnamed(f"task.{part}", own) for part, own in functions.items()), "")
     table = {} if config is None and "data" in given else (config or Config()).as_dict()
     with as_written(short):
-        return Experiment(Config.from_table(_merged(table, given)), dataset, maker, short, unnamed)
+        return Experiment(Config.from_table(_merged(table, given)), dataset, maker, functions, short, unnamed)
 
 
 @contextmanager
@@ -246,9 +261,14 @@ def _model(model: Any) -> tuple[str, MakeModule | None, str]:
     name = importable_name(model)
     if name:
         return name, None, ""
-    shown = getattr(model, "__qualname__", type(model).__name__)
-    advice = "write a class or function at the top level of a module or notebook, or leave out `out`"
-    return shown, model, f"model: {shown} has no name by which a folder could know it again; {advice}"
+    return own_name(model), model, _unnamed("model", model)
+
+
+def _unnamed(keyword: str, found: Any) -> str:
+    """Why a folder would not know an object again, and what to do."""
+    kind = "class or function" if keyword == "model" else "function"
+    advice = f"write a {kind} at the top level of a module or notebook, or leave out `out`"
+    return f"{keyword}: {own_name(found)} has no name by which a folder could know it again; {advice}"
 
 
 class _Copies:

@@ -29,7 +29,7 @@ from equifl.sim.stopping import StopRequests
 
 log = logging.getLogger("equifl")
 
-MakePlayer: TypeAlias = Callable[..., Player]  # (config, dataset, *, device, engine[, model])
+MakePlayer: TypeAlias = Callable[..., Player]  # (config, dataset, *, device, engine[, model, functions])
 
 
 def simulate(
@@ -102,14 +102,14 @@ def simulate(
             "data_dir": None if data_dir is None else Path(data_dir),
             "callbacks": [*watching, *callbacks, stop],
             "downloads": downloads or bars,
-            "player": player if given.model is None else partial(player, model=given.model),
+            "player": partial(player, **given.objects) if given.objects else player,
         }
         config = given.config if out is None else known_again(given)
         if given.remark:
             log.info(given.remark)
         if sweep:
-            named = given.model is None or "train.model" not in sweep
-            require("sweep", "train.model", named, "names of models; leave out model=, which is an object")
+            for key, keyword in given.object_keys.items():
+                require("sweep", key, key not in sweep, f"other keys, or leave out {keyword}, which is an object")
             from equifl.sim.sweeps import simulate_points  # which calls us for each of them
 
             return simulate_points(points(config.overridden, sweep), out=out, progress=False, **options)
@@ -141,7 +141,7 @@ def _simulated(
             elif done is not None:
                 log.info("%s: finished already; to run it again, choose another folder", path)
             if done is not None:
-                return done
+                return _ended(done, callbacks)
     if dataset is None:
         dataset = load_data(config, data_dir, downloads)
         require_digest(config, dataset)
@@ -163,6 +163,10 @@ def _simulated(
             playing.close()
 
     results = grown(path, config, played) if path is not None and held is Holds.LESS else played(config, path)
+    return _ended(results, callbacks)
+
+
+def _ended(results: Results, callbacks: Sequence[Callback]) -> Results:
     for callback in callbacks:
         callback.on_end(results)
     return results

@@ -5,7 +5,7 @@ A task is a value that engines receive. A new one touches no engine's training l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
@@ -15,7 +15,7 @@ import numpy as np
 
 from equifl._numerics.checks import brief, shown
 from equifl.experiment.named_object import named_object
-from equifl.experiment.task_table import TaskTable
+from equifl.experiment.task_table import TaskFunction, TaskTable
 from equifl.extras import needed_by
 from equifl.sim.data.dataset import Dataset
 
@@ -80,8 +80,14 @@ CLASSIFICATION = Task("classification", loss=partial(cross_entropy, reduction="n
 NEXT_CHARACTER = Task("next_character", loss=_loss_of_positions, score=_share_of_positions)
 
 
-def make_task(table: TaskTable, dataset: Dataset) -> Task:
-    """The task that a configuration asks for, on these data; a ValueError if their targets are of another kind."""
+def make_task(table: TaskTable, dataset: Dataset, functions: Mapping[str, TaskFunction] | None = None) -> Task:
+    """The task that a configuration asks for, on these data; a ValueError if their targets are of another kind.
+
+    Args:
+        table: the task of the configuration.
+        dataset: the data.
+        functions: the `loss` and `score` that cannot be imported by the names they have in the table.
+    """
     fits = "regression" if dataset.classes is None else "next_character" if dataset.y_train.ndim > 1 else None
     if table.name != fits and not (table.name is None and fits == "next_character"):
         kinds = {"regression": "numbers", "next_character": "a class at every position", None: "a class each"}
@@ -96,7 +102,7 @@ def make_task(table: TaskTable, dataset: Dataset) -> Task:
     for part in ("loss", "score"):
         name = getattr(table, part)
         if name is not None and ":" in name:
-            own = named_object(f"task.{part}", name, _is_function, _OWN)
+            own: Any = (functions or {}).get(part) or named_object(f"task.{part}", name, _is_function, _OWN)
             task = replace(task, name=f"{task.name} by {name}", **{part: own})
             if part == "loss":
                 task = replace(task, recordable=False)

@@ -417,6 +417,20 @@ def said(*arguments: str) -> str:
     return result.output
 
 
+def test_a_table_of_folders_whose_names_clash_says_which_baselines_there_are(
+    finished: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    folders = [str(shutil.copytree(finished[0], tmp_path / name)) for name in ("first", "a b")]
+    result = CliRunner().invoke(main, ["table", *folders, "--format", "csv"])
+    advice = "add --baseline first/uniform or --baseline 'a b/uniform'"
+    assert result.stderr == f"note: no selector is called uniform, so nothing is compared; {advice}\n"
+    assert result.stdout.startswith("selector,")
+    for baseline in ("first/uniform", "a b/uniform"):
+        again = CliRunner().invoke(main, ["table", *folders, "--baseline", baseline])
+        assert (again.exit_code, again.stderr) == (0, "")
+    assert CliRunner().invoke(main, ["table", folders[0]]).stderr == ""
+
+
 def test_selectors_are_listed_with_what_they_need_and_their_parameters() -> None:
     lines = said("selectors").splitlines()
     found = {lines[i]: lines[i + 1 : i + 4] for i in range(0, len(lines), 4)}

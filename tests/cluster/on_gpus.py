@@ -5,6 +5,7 @@ python -m tests.cluster.on_gpus FOLDER writes the run into FOLDER/run, and into 
 
 import logging
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from equifl.cluster import sweep
 from equifl.cluster.session import _loopback
 from equifl.experiment.config import Config
 from equifl.sim.data.dataset import Dataset
-from equifl.sim.models.zoo import MakeModule
 from equifl.sim.simulation import simulate
 from tests.cluster.test_sweep import CONFIG, DATA, Every
 
@@ -24,11 +24,11 @@ def run(folder: Path) -> None:
         """Takes the GPU that Ray gives it, and leaves it alone."""
 
         def prepare(
-            self, config: Config, dataset: Dataset, device: str, engine: str, model: MakeModule | None = None
+            self, config: Config, dataset: Dataset, device: str, engine: str, objects: Mapping[str, Any] | None = None
         ) -> tuple[dict[str, Any], str]:
             with (folder / "gpus").open("a") as file:
                 print(device, *ray.get_gpu_ids(), file=file)
-            return super().prepare(config, dataset, "cpu", engine, model)
+            return super().prepare(config, dataset, "cpu", engine, objects)
 
     def kill_one(played: int) -> None:
         if played == 3:

@@ -84,6 +84,12 @@ def test_frames_hold_what_the_records_hold() -> None:
     assert by_round["participation.gini"].notna().sum() == 3 * 3 * 3
     assert not {"cohort", "client_accuracy"} & set(by_round)
     final = found.final()
+    assert {"gini", "never", "longest_wait", "variance", "q10"} <= set(final)  # the names of measures
+    assert "participation.gini" not in final
+    for name in ("gini", "longest_wait"):
+        means = final.groupby("selector")[name].mean()
+        [title] = found.table(measures=[name]).cells["rota"]
+        assert means["rota"] == pytest.approx(found.table(measures=[name]).cells["rota"][title].mean)
     assert len(final) == 9
     assert set(final["round"]) == {5}
     mean = final[final["selector"] == "rota"]["accuracy"].mean()
@@ -114,6 +120,9 @@ def test_what_it_takes_to_reach_a_target() -> None:
     assert set(table["bytes"]) == {4 * 1800.0}
     assert "seconds" not in table  # the records have none
     assert set(found.to_target(accuracy=101)["reached"]) == {0.0}
+    with pytest.raises(ValueError, match=r"accuracy: 0.9 is a fraction; accuracy is in percent: did you mean 90\?"):
+        found.to_target(accuracy=0.9)
+    assert set(found.to_target(std=0.9)["reached"]) == {0.0}  # in points, of which there may be so few
     for wrong in ({}, {"accuracy": 1, "std": 2}, {"speed": 3}, {"accuracy": "high"}):
         with pytest.raises(ValueError):
             found.to_target(**wrong)

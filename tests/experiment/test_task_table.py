@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,18 @@ def test_a_folder_without_tasks_has_accuracies() -> None:
 
 
 def test_functions_are_named() -> None:
-    assert task_with_names({"loss": a_loss}) == {"loss": "tests.experiment.test_task_table:a_loss"}
-    assert task_with_names("regression") == {"name": "regression"}
-    with pytest.raises(ValueError, match=r"task.score: .*<lambda>' is not allowed; allowed: a function at the top"):
-        task_with_names({"score": lambda: 0})
+    assert task_with_names({"loss": a_loss}) == ({"loss": "tests.experiment.test_task_table:a_loss"}, {})
+    assert task_with_names("regression") == ({"name": "regression"}, {})
+
+
+def test_functions_without_a_name_are_kept_beside_the_table() -> None:
+    def nearly(outputs: Any, targets: Any) -> Any:
+        return outputs
+
+    for function, title in ((nearly, "nearly"), (lambda outputs, targets: outputs, "score")):
+        table, functions = task_with_names({"score": function})
+        assert functions == {"score": function}
+        assert score_of({"task": table}).title == title
+    inner = type("Inner", (), {"__call__": a_loss})
+    with pytest.raises(ValueError, match=r"task.loss: 'Inner' is not allowed; allowed: a function"):
+        task_with_names({"loss": inner})

@@ -213,6 +213,10 @@ def test_every_seed_starts_from_the_weights_of_a_module(tmp_path: Path, caplog: 
 def test_what_a_folder_could_not_know_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model: .*<lambda> has no name by which a folder could know it again"):
         simulate(CONFIG, model=lambda: Net(), out=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"task.score: .*<lambda> has no name by which a folder could know it again"):
+        simulate(CONFIG, task={"score": lambda outputs, targets: outputs[:, 0]}, out=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"sweep: 'task.score' is not allowed; .* leave out task=\{'score': ...\}"):
+        simulate(CONFIG, task={"score": lambda outputs, targets: outputs[:, 0]}, sweep={"task.score": ["a:b"]})
     assert not (tmp_path / "run").exists()
     simulate(data=(X, Y, OWNERS), out=tmp_path / "run", **MINE)
     assert simulate(data=(X, Y, OWNERS), out=tmp_path / "run", **MINE).finished

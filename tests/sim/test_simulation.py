@@ -504,6 +504,10 @@ def test_callbacks_are_called_at_start_rounds_and_end(tmp_path: Path) -> None:
     simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Stop(2)])
     simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Noted()])
     assert noted == [(3, "cpu"), (2, 12), (3, 6), True]  # what was played before, then what is new
+    noted.clear()
+    simulate(CONFIG, out=tmp_path / "run", device="cpu", callbacks=[Noted()])
+    simulate(CONFIG, out=tmp_path / "run", device="cpu", selectors=["rota"], callbacks=[Noted()])
+    assert noted == [True, True]  # of a finished folder, and of a part of it
 
 
 def test_results_of_a_folder_are_those_of_the_run(tmp_path: Path) -> None:

@@ -256,6 +256,21 @@ def test_frames_of_another_score(regression: Results) -> None:
         regression.to_target()
 
 
+def test_functions_without_a_name_work_in_memory() -> None:
+    named = {"loss": huber, "score": within_one}
+    unnamed: dict[str, Any] = {"score": lambda outputs, targets: within_one(outputs, targets)}
+    unnamed["loss"] = lambda outputs, targets: huber(outputs, targets)
+    found = [
+        simulate(data=of(SUM, None, owners=OWNERS), model="linear", task={"name": "regression"} | task, **RUN)
+        for task in (named, unnamed)
+    ]
+    assert found[0].records == found[1].records
+    assert [one.score.title for one in found] == ["within_one", "score"]
+    task = {"name": "regression", "score": lambda outputs, targets: outputs.mean()}
+    with pytest.raises(ValueError, match=r"task.score: .*<lambda>' returned shape \(\) for 6 examples"):
+        simulate(data=of(SUM, None, owners=OWNERS), model="linear", task=task, **RUN)
+
+
 def test_a_report_of_another_score(regression: Results, tmp_path: Path) -> None:
     page = regression.report(tmp_path / "page.html").read_text()
     text = page[: page.index("<script")] + page[page.index('<figure id="score"') :]

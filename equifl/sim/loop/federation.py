@@ -20,7 +20,7 @@ from equifl.aggregators import Replies
 from equifl.experiment.checkpoint import require_layout, rounds_in
 from equifl.experiment.config import Config
 from equifl.experiment.selector_tables import make_selector
-from equifl.experiment.task_table import score_of
+from equifl.experiment.task_table import TaskFunction, score_of
 from equifl.selectors.base import FROM_UPDATES
 from equifl.selectors.explanation import select_and_explain
 from equifl.signals import Ints
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 class Federation:
     """All runs of a configuration, round by round together.
 
-    `engine` overrides the configuration's; `model` makes the model, if the configuration has no name for it.
+    `engine` overrides the configuration's; `model` and the task's `functions` are what it has no names for.
 
     Attributes:
         models: (runs, d) the global models, a row a run.
@@ -66,12 +66,19 @@ class Federation:
     """
 
     def __init__(
-        self, config: Config, dataset: Dataset, *, device: str, engine: str = "", model: MakeModule | None = None
+        self,
+        config: Config,
+        dataset: Dataset,
+        *,
+        device: str,
+        engine: str = "",
+        model: MakeModule | None = None,
+        functions: Mapping[str, TaskFunction] | None = None,
     ) -> None:
         self.config = config = resolved(config, dataset)
         train, shape, examples = config.train, dataset.x_train.shape[1:], examples_of(dataset)
         built = train.model, shape, dataset.outputs, train.model_options, model
-        task = make_task(config.task, dataset)
+        task = make_task(config.task, dataset, functions)
         first = Environment.make(config, dataset, config.seeds[0])
         everything = len(dataset.y_train) + len(dataset.y_test)
         require_room(run_memory(config, first.sizes, count_parameters(*built), everything, device=device))
@@ -82,8 +89,7 @@ class Federation:
             self.model = StackedModel.of(module, shape, examples)
         self.engine, self.note = choose_engine(Job(self.model, dataset, device, task), engine or config.engine)
         self.local = local_training(train, 0, config.rounds)
-        others = {seed: Environment.make(config, dataset, seed) for seed in config.seeds[1:]}
-        environments = {first.seed: first} | others
+        environments = {first.seed: first} | {s: Environment.make(config, dataset, s) for s in config.seeds[1:]}
         for remark in remarks(config, dataset, environments.values()):
             log.info(remark)
         self.runs = [
@@ -91,10 +97,8 @@ class Federation:
             for name, options in config.selectors.items()
             for environment in environments.values()
         ]
-        initial = {
-            seed: environment.initial_weights(partial(build_module, *built))
-            for seed, environment in environments.items()
-        }
+        build = partial(build_module, *built)
+        initial = {seed: environment.initial_weights(build) for seed, environment in environments.items()}
         self.models = torch.stack([initial[run.seed] for run in self.runs]).to(self.engine.device)
         bias = output_bias(self.model.module, dataset.outputs)
         self.memory = ClientMemory(self.runs, self.model.parameters, config.sketch, self.engine.device, bias)
@@ -103,8 +107,7 @@ class Federation:
         self.recent = self.models.unsqueeze(1)  # (runs, up to average_last, d)
         self.rounds_played = 0
         if config.memory_limit is not None:
-            at_once = max(len(next(self._all_clients(run))) for run in self.runs)
-            models = max(len(self.runs) * config.largest_cohort, at_once)
+            models = max(len(self.runs) * config.largest_cohort, *(len(next(self._all_clients(r))) for r in self.runs))
             self.engine.limit_memory(config.memory_limit, models=models, batch=self.local.batch_size)
 
     def play(self) -> list[dict[str, Any]]:
