@@ -106,6 +106,12 @@ def test_a_folder_grows_on_workers(tmp_path: Path, alone: list[dict[str, Any]]) 
     assert_same_record(play(tmp_path / "run", ON_WORKERS), alone)
 
 
+def ask_until_dead(worker: Any) -> None:
+    """A worker may answer until the kill has reached it."""
+    while True:
+        ray.get(worker.__ray_ready__.remote())
+
+
 def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[dict[str, Any]]
 ) -> None:
@@ -125,7 +131,7 @@ def test_a_worker_that_dies_costs_its_work_since_the_last_checkpoint_and_nothing
             dying = player.groups[0].worker
             ray.kill(dying)
             with pytest.raises(RayActorError):
-                ray.get(dying.__ray_ready__.remote())
+                ask_until_dead(dying)
             monkeypatch.setattr(sweep, "CHECKPOINT_SECONDS", -1.0)
 
     monkeypatch.setattr(Group, "resume", remembering)
