@@ -1,0 +1,243 @@
+"""The runs behind docs/results.md: MNIST and CIFAR-10 in the paper's setting, from a cold start.
+
+    python -m tools.evidence --data-dir DATA --seeds 20 [--data mnist] [--group memory] [--selector rota]
+
+plays what is missing, seed by seed, and writes results/evidence/. Stopped, it goes on with the next group. A run
+takes 5 s of a core on MNIST and 10 s on CIFAR-10, and ten times as much where everybody trains.
+
+A run is kept small: figures of the model after the last round and their mean over the last N / k rounds, both also of
+the mean of the last N / k models, some rounds on the way, and each client's accuracy at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equifl import metrics
+from equifl.experiment.config import Config
+from equifl.experiment.endpoint import cycle
+from equifl.paper.tables import DATA, LAMBDAS, SETTINGS, TABLE_1_LAMBDA, WINDOWS, subtrunc, unionfl
+from equifl.selectors import SELECTORS
+from equifl.sim.data.dataset import Dataset
+from equifl.sim.loop.federation import Federation
+from equifl.sim.loop.runs import Run
+from equifl.sim.players import made_with
+from equifl.sim.simulation import load_data
+
+FOLDER = Path(__file__).parents[1] / "results" / "evidence"
+CLIENTS, PER_ROUND, EVERY = 100, 10, 10
+MEASURES = ("accuracy", "dissimilarity", "expected_dissimilarity", "worst10")
+FACTOR_LAMBDAS = (0.1, 0.5, 0.95, 2.0, 5.0)  # of SubTrunc with its truncation read as a factor
+
+# Server rules, with the server's learning rate. Momentum's keeps the length of a step.
+RULES: Mapping[str, tuple[Any, float]] = {
+    "mean": ("mean", 1.0),
+    "by loss": ("loss", 1.0),
+    "q-FedAvg": ("q_fedavg", 1.0),
+    "momentum": ({"class": "momentum", "beta": 0.5}, 0.5),
+    "memory": ("memory", 1.0),
+    "memory by loss": ({"class": "memory", "q": 1.0}, 1.0),
+}
+WITH_RULES = ("uniform", "reshuffle", "power_of_choice", "subtrunc", "rota")
+EVERYBODY = "everybody: "
+
+
+def house() -> dict[str, dict[str, Any]]:
+    """Every selector, as a user gets it without parameters; Balanced also with its other preference."""
+    return {name: {} for name in SELECTORS} | {"balanced_loss": {"class": "balanced", "prefer": "loss"}}
+
+
+def paper(data: str) -> dict[str, dict[str, Any]]:
+    """The rows of the paper's tables, r = 10 candidates a step; SubTrunc also with its truncation as a factor."""
+    lam = TABLE_1_LAMBDA[data]
+    found: dict[str, dict[str, Any]] = {"divfl_r10": {"class": "divfl", "sample": 10}}
+    found |= {f"subtrunc_{value}": subtrunc(value) for value in LAMBDAS}
+    found |= {f"subtrunc_{lam}_identity": subtrunc(lam, "identity")}
+    found |= {f"unionfl_{window}": unionfl(window) for window in WINDOWS}
+    factor = {"class": "subtrunc", "b_factor": 1.1, "sample": 10}
+    return found | {f"subtrunc_factor_{value}": factor | {"lam": value} for value in FACTOR_LAMBDAS}
+
+
+def groups(data: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Selectors by group; a group is played together. All but those of everybody have 10 clients a round."""
+    found = {"mean": house(), "paper": paper(data)}
+    found |= {rule: {name: {} for name in WITH_RULES} for rule in RULES if rule != "mean"}
+    # With everybody, memory is the mean, and memory by loss is by loss.
+    return found | {f"{EVERYBODY}{rule}": {"uniform": {}} for rule in ("mean", "by loss")}
+
+
+def configuration(data: str, group: str, selectors: Mapping[str, Any], seed: int) -> Config:
+    """The paper's setting, from a cold start, with the rule of a group."""
+    everybody = group.startswith(EVERYBODY)
+    rule, lr = RULES.get(group.removeprefix(EVERYBODY), RULES["mean"])
+    return Config.from_table(
+        {
+            "clients": CLIENTS,
+            "per_round": CLIENTS if everybody else PER_ROUND,
+            "evaluate_every": SETTINGS[data]["rounds"],
+            "seeds": [seed],
+            "selectors": dict(selectors),
+            "server": {"aggregate": rule, "lr": lr},
+            "data": {"name": data, "partition": {"kind": "classes", "classes_per_client": 3}},
+            **SETTINGS[data],
+        }
+    )
+
+
+def play(config: Config, dataset: Dataset, rounds: int | None = None) -> dict[str, dict[str, Any]]:
+    """What is kept of every run of a configuration, by selector; of the first `rounds` if not of all."""
+    federation = Federation(config, dataset, device="cpu", engine="compiled")
+    last = cycle({"clients": CLIENTS, "per_round": PER_ROUND})
+    recent: list[torch.Tensor] = []
+    kept: dict[str, dict[str, Any]] = {run.name: {"rounds": {}, "bytes_up": 0} for run in federation.runs}
+    seen: dict[str, dict[str, list[dict[str, float]]]] = {name: {"last": [], "averaged": []} for name in kept}
+    for round in range(1, (rounds or config.rounds) + 1):
+        records = federation.play()
+        recent = [*recent, federation.models.clone()][-last:]
+        for record in records:
+            kept[record["selector"]]["bytes_up"] += record["bytes_up"]
+            kept[record["selector"]]["local_loss"] = _short(record["local_loss"])
+        late = round > config.rounds - last
+        if not late and round % EVERY:
+            continue
+        models = {"last": federation.models} | ({"averaged": torch.stack(recent).mean(dim=0)} if late else {})
+        for kind, weights in models.items():
+            for run, scores in zip(federation.runs, federation.engine.scores(weights), strict=True):
+                figures, clients = evaluate(run, scores, dataset)
+                if late:
+                    seen[run.name][kind].append(figures)
+                    kept[run.name][f"clients_{kind}"] = clients
+                if kind == "last" and round % EVERY == 0:
+                    kept[run.name]["rounds"][str(round)] = [_short(figures[name]) for name in MEASURES[:2]]
+    for run in federation.runs:
+        kept[run.name]["gini"] = _short(metrics.gini(run.store.times_selected))
+        for kind, found in seen[run.name].items():  # after the last round, and the mean over the last ones
+            kept[run.name][kind] = {
+                name: [_short(found[-1][name]), _short(np.mean([one[name] for one in found]))]
+                for name in MEASURES
+                if found
+            }
+    return kept
+
+
+def evaluate(run: Run, scores: NDArray[Any], dataset: Dataset) -> tuple[dict[str, float], list[float]]:
+    """The measures in points, and each client's accuracy, from the score of a model on every test example."""
+    labels, tests, classes = dataset.y_test, run.environment.partition.test, int(dataset.classes or 0)
+    by_client = 100 * np.array([scores[test].mean(dtype=np.float64) for test in tests])
+    by_class = 100 * np.bincount(labels, scores, classes) / np.bincount(labels, minlength=classes)
+    expected = metrics.expected_values([np.bincount(labels[test], minlength=classes) for test in tests], by_class)
+    found = {
+        "accuracy": 100 * float(scores[np.concatenate(tests)].mean(dtype=np.float64)),
+        "dissimilarity": metrics.dissimilarity(by_client),
+        "expected_dissimilarity": metrics.dissimilarity(expected),
+        "worst10": metrics.worst(by_client),
+    }
+    return found, [round(value, 1) for value in by_client.tolist()]
+
+
+def _short(value: Any) -> float:
+    return round(float(value), 4)
+
+
+def play_missing(
+    data: str, seed: int, group: str, selectors: Iterable[str], work: Path, data_dir: Path | None
+) -> bool:
+    """Play what is neither committed nor in `work`, and keep it there; whether there was anything to play."""
+    path, committed = work / f"{data}-{seed}-{group.replace(': ', '-')}.json", Evidence.read(data)
+    played = json.loads(path.read_text())["runs"] if path.exists() else {}
+    there = {*played, *(name for name in committed.runs.get(group, {}) if seed in committed.runs[group][name])}
+    tables = groups(data)[group]
+    wanted = {name: tables[name] for name in selectors if name in tables and name not in there}
+    if wanted:
+        config = configuration(data, group, wanted, seed)
+        runs = played | play(config, _load(data, data_dir))
+        part = path.with_suffix(".tmp")
+        part.write_text(json.dumps({"group": group, "seed": seed, "runs": runs}))
+        part.replace(path)
+    return bool(wanted)
+
+
+@cache
+def _load(data: str, data_dir: Path | None) -> Dataset:
+    return load_data(configuration(data, "mean", {"uniform": {}}, 0), data_dir)
+
+
+@dataclass
+class Evidence:
+    """One data set's runs: by group, selector and seed."""
+
+    path: Path
+    made_with: dict[str, Any]
+    runs: dict[str, dict[str, dict[int, dict[str, Any]]]]
+
+    @classmethod
+    def read(cls, data: str, folder: Path = FOLDER) -> Evidence:
+        """What is committed; nothing if there is no file."""
+        path = folder / f"{data}.json"
+        content = json.loads(path.read_text()) if path.exists() else {"made_with": {}, "runs": {}}
+        runs = {
+            group: {name: {int(seed): run for seed, run in by.items()} for name, by in of.items()}
+            for group, of in content["runs"].items()
+        }
+        return cls(path, content["made_with"], runs)
+
+    def add(self, group: str, seed: int, runs: Mapping[str, Any]) -> None:
+        """The runs of a group with one seed."""
+        for name, run in runs.items():
+            self.runs.setdefault(group, {}).setdefault(name, {})[seed] = run
+
+    def write(self) -> None:
+        """A line a selector of a group."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = []
+        for group in (name for name in groups(self.path.stem) if name in self.runs):
+            of = self.runs[group]
+            rows = [f"{json.dumps(name)}:{json.dumps(by, separators=(',', ':'))}" for name, by in of.items()]
+            lines.append(f"{json.dumps(group)}:{{\n" + ",\n".join(rows) + "\n}")
+        head = f'{{"made_with":{json.dumps(self.made_with)},\n"runs":{{\n'
+        self.path.write_text(head + ",\n".join(lines) + "\n}}\n")
+
+
+def collect(data: str, work: Path) -> None:
+    """Add what `work` holds to the committed runs."""
+    evidence, found = Evidence.read(data), [json.loads(path.read_text()) for path in work.glob(f"{data}-*.json")]
+    for content in sorted(found, key=lambda content: content["seed"]):
+        evidence.add(content["group"], content["seed"], content["runs"])
+    evidence.made_with = made_with("cpu", "compiled")
+    evidence.write()
+
+
+def main() -> None:
+    """Play what is missing, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--data", choices=DATA, action="append")
+    parser.add_argument("--seeds", type=int, default=20, help="seeds 0 to N-1")
+    parser.add_argument("--group", action="append", default=[], help="default: all")
+    parser.add_argument("--selector", action="append", default=[], help="default: all")
+    parser.add_argument("--work", type=Path, default=Path("runs/evidence"))
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    for data in given.data or DATA:
+        for seed in range(given.seeds):
+            for group, tables in groups(data).items():
+                names = given.selector or list(tables)
+                if group in (given.group or [group]) and play_missing(
+                    data, seed, group, names, given.work, given.data_dir
+                ):
+                    print(data, seed, group, flush=True)
+        collect(data, given.work)
+
+
+if __name__ == "__main__":
+    main()
