@@ -1,9 +1,10 @@
 """The runs behind docs/results.md: MNIST and CIFAR-10 in the paper's setting, from a cold start.
 
     python -m tools.evidence --data-dir DATA --seeds 20 [--data mnist] [--group memory] [--selector rota]
+    python -m tools.evidence --data-dir DATA --seeds 20 --device cuda --at-once 10 --processes 12
 
-plays what is missing, seed by seed, and writes results/evidence/. Stopped, it goes on with the next group. A run
-takes 5 s of a core on MNIST and 10 s on CIFAR-10, and ten times as much where everybody trains.
+plays what is missing, `--at-once` seeds of a group together, and writes results/evidence/. Stopped, it goes on with
+the next group. A run takes 5 s of a core on MNIST and 10 s on CIFAR-10, and ten times as much where everybody trains.
 
 A run is kept small: figures of the model after the last round and their mean over the last N / k rounds, both also of
 the mean of the last N / k models, some rounds on the way, and each client's accuracy at the end.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +79,7 @@ def groups(data: str) -> dict[str, dict[str, dict[str, Any]]]:
     return found | {f"{EVERYBODY}{rule}": {"uniform": {}} for rule in ("mean", "by loss")}
 
 
-def configuration(data: str, group: str, selectors: Mapping[str, Any], seed: int) -> Config:
+def configuration(data: str, group: str, selectors: Mapping[str, Any], seeds: Iterable[int]) -> Config:
     """The paper's setting, from a cold start, with the rule of a group."""
     everybody = group.startswith(EVERYBODY)
     rule, lr = RULES.get(group.removeprefix(EVERYBODY), RULES["mean"])
@@ -85,7 +88,7 @@ def configuration(data: str, group: str, selectors: Mapping[str, Any], seed: int
             "clients": CLIENTS,
             "per_round": CLIENTS if everybody else PER_ROUND,
             "evaluate_every": SETTINGS[data]["rounds"],
-            "seeds": [seed],
+            "seeds": list(seeds),
             "selectors": dict(selectors),
             "server": {"aggregate": rule, "lr": lr},
             "data": {"name": data, "partition": {"kind": "classes", "classes_per_client": 3}},
@@ -94,40 +97,44 @@ def configuration(data: str, group: str, selectors: Mapping[str, Any], seed: int
     )
 
 
-def play(config: Config, dataset: Dataset, rounds: int | None = None) -> dict[str, dict[str, Any]]:
-    """What is kept of every run of a configuration, by selector; of the first `rounds` if not of all."""
-    federation = Federation(config, dataset, device="cpu", engine="compiled")
+def play(
+    config: Config, dataset: Dataset, rounds: int | None = None, device: str = "cpu"
+) -> dict[int, dict[str, dict[str, Any]]]:
+    """What is kept of every run of a configuration, by seed and selector; of the first `rounds` if not of all."""
+    federation = Federation(config, dataset, device=device)
     last = cycle({"clients": CLIENTS, "per_round": PER_ROUND})
     recent: list[torch.Tensor] = []
-    kept: dict[str, dict[str, Any]] = {run.name: {"rounds": {}, "bytes_up": 0} for run in federation.runs}
-    seen: dict[str, dict[str, list[dict[str, float]]]] = {name: {"last": [], "averaged": []} for name in kept}
+    kept: list[dict[str, Any]] = [{"rounds": {}, "bytes_up": 0} for _ in federation.runs]
+    seen: list[dict[str, list[dict[str, float]]]] = [{"last": [], "averaged": []} for _ in kept]
     for round in range(1, (rounds or config.rounds) + 1):
         records = federation.play()
         recent = [*recent, federation.models.clone()][-last:]
-        for record in records:
-            kept[record["selector"]]["bytes_up"] += record["bytes_up"]
-            kept[record["selector"]]["local_loss"] = _short(record["local_loss"])
+        for own, record in zip(kept, records, strict=True):
+            own["bytes_up"] += record["bytes_up"]
+            own["local_loss"] = _short(record["local_loss"])
         late = round > config.rounds - last
         if not late and round % EVERY:
             continue
         models = {"last": federation.models} | ({"averaged": torch.stack(recent).mean(dim=0)} if late else {})
         for kind, weights in models.items():
-            for run, scores in zip(federation.runs, federation.engine.scores(weights), strict=True):
-                figures, clients = evaluate(run, scores, dataset)
+            for i, scores in enumerate(federation.engine.scores(weights)):
+                figures, clients = evaluate(federation.runs[i], scores, dataset)
                 if late:
-                    seen[run.name][kind].append(figures)
-                    kept[run.name][f"clients_{kind}"] = clients
+                    seen[i][kind].append(figures)
+                    kept[i][f"clients_{kind}"] = clients
                 if kind == "last" and round % EVERY == 0:
-                    kept[run.name]["rounds"][str(round)] = [_short(figures[name]) for name in MEASURES[:2]]
-    for run in federation.runs:
-        kept[run.name]["gini"] = _short(metrics.gini(run.store.times_selected))
-        for kind, found in seen[run.name].items():  # after the last round, and the mean over the last ones
-            kept[run.name][kind] = {
+                    kept[i]["rounds"][str(round)] = [_short(figures[name]) for name in MEASURES[:2]]
+    by_seed: dict[int, dict[str, dict[str, Any]]] = {seed: {} for seed in config.seeds}
+    for run, own, evaluated in zip(federation.runs, kept, seen, strict=True):
+        own["gini"] = _short(metrics.gini(run.store.times_selected))
+        for kind, found in evaluated.items():  # after the last round, and the mean over the last ones
+            own[kind] = {
                 name: [_short(found[-1][name]), _short(np.mean([one[name] for one in found]))]
                 for name in MEASURES
                 if found
             }
-    return kept
+        by_seed[run.seed][run.name] = own
+    return by_seed
 
 
 def evaluate(run: Run, scores: NDArray[Any], dataset: Dataset) -> tuple[dict[str, float], list[float]]:
@@ -149,27 +156,46 @@ def _short(value: Any) -> float:
     return round(float(value), 4)
 
 
-def play_missing(
-    data: str, seed: int, group: str, selectors: Iterable[str], work: Path, data_dir: Path | None
-) -> bool:
-    """Play what is neither committed nor in `work`, and keep it there; whether there was anything to play."""
-    path, committed = work / f"{data}-{seed}-{group.replace(': ', '-')}.json", Evidence.read(data)
-    played = json.loads(path.read_text())["runs"] if path.exists() else {}
-    there = {*played, *(name for name in committed.runs.get(group, {}) if seed in committed.runs[group][name])}
-    tables = groups(data)[group]
-    wanted = {name: tables[name] for name in selectors if name in tables and name not in there}
+@dataclass(frozen=True)
+class Part:
+    """Some seeds of a group, of some or all of its selectors: what is played together."""
+
+    data: str
+    group: str
+    seeds: Sequence[int]
+    selectors: Sequence[str] = ()
+
+
+def play_missing(part: Part, work: Path, data_dir: Path | None = None, device: str = "cpu") -> list[str]:
+    """Play what is neither committed nor in `work`, and keep it there; the selectors that were played."""
+    group, committed, there = groups(part.data)[part.group], Evidence.read(part.data).runs.get(part.group, {}), {}
+    for seed in part.seeds:
+        path = _path(work, part, seed)
+        there[seed] = json.loads(path.read_text())["runs"] if path.exists() else {}
+    wanted = {
+        name: group[name]
+        for name in part.selectors or group
+        if name in group and not all(name in there[seed] or seed in committed.get(name, {}) for seed in part.seeds)
+    }
     if wanted:
-        config = configuration(data, group, wanted, seed)
-        runs = played | play(config, _load(data, data_dir))
-        part = path.with_suffix(".tmp")
-        part.write_text(json.dumps({"group": group, "seed": seed, "runs": runs}))
-        part.replace(path)
-    return bool(wanted)
+        config = configuration(part.data, part.group, wanted, part.seeds)
+        for seed, runs in play(config, _load(part.data, data_dir), device=device).items():
+            path = _path(work, part, seed)
+            half = path.with_suffix(".tmp")
+            half.write_text(json.dumps({"group": part.group, "seed": seed, "runs": there[seed] | runs}))
+            half.replace(path)
+    return list(wanted)
+
+
+def _path(work: Path, part: Part, seed: int) -> Path:
+    """Where the runs of a seed are until they are collected; parts with other selectors do not share a file."""
+    name = "-".join([part.data, str(seed), part.group.replace(": ", "-"), *part.selectors])
+    return work / f"{name}.json"
 
 
 @cache
 def _load(data: str, data_dir: Path | None) -> Dataset:
-    return load_data(configuration(data, "mean", {"uniform": {}}, 0), data_dir)
+    return load_data(configuration(data, "mean", {"uniform": {}}, [0]), data_dir)
 
 
 @dataclass
@@ -208,12 +234,12 @@ class Evidence:
         self.path.write_text(head + ",\n".join(lines) + "\n}}\n")
 
 
-def collect(data: str, work: Path) -> None:
+def collect(data: str, work: Path, device: str = "cpu") -> None:
     """Add what `work` holds to the committed runs."""
     evidence, found = Evidence.read(data), [json.loads(path.read_text()) for path in work.glob(f"{data}-*.json")]
     for content in sorted(found, key=lambda content: content["seed"]):
         evidence.add(content["group"], content["seed"], content["runs"])
-    evidence.made_with = made_with("cpu", "compiled")
+    evidence.made_with = made_with(device, "compiled" if device == "cpu" else "torch")
     evidence.write()
 
 
@@ -226,17 +252,26 @@ def main() -> None:
     parser.add_argument("--group", action="append", default=[], help="default: all")
     parser.add_argument("--selector", action="append", default=[], help="default: all")
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--at-once", type=int, default=1, help="seeds that are played together")
+    parser.add_argument("--processes", type=int, default=1, help="parts that are played at the same time")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
-    for data in given.data or DATA:
-        for seed in range(given.seeds):
-            for group, tables in groups(data).items():
-                names = given.selector or list(tables)
-                if group in (given.group or [group]) and play_missing(
-                    data, seed, group, names, given.work, given.data_dir
-                ):
-                    print(data, seed, group, flush=True)
-        collect(data, given.work)
+    chosen = given.data or DATA
+    parts = [
+        Part(data, group, range(first, min(first + given.at_once, given.seeds)), given.selector)
+        for first in range(0, given.seeds, given.at_once)
+        for data in chosen
+        for group in groups(data)
+        if group in (given.group or [group])
+    ]
+    play_part = partial(play_missing, work=given.work, data_dir=given.data_dir, device=given.device)
+    with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
+        for part, played in zip(parts, pool.map(play_part, parts), strict=True):
+            if played:
+                print(part.data, part.group, *part.seeds, flush=True)
+    for data in chosen:
+        collect(data, given.work, given.device)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Tunes what the paper leaves open, on seeds 100 to 119, which are reported nowhere else.
 
-    python -m tools.tuning --data-dir DATA [--data mnist] [--seeds 20] [--work runs/tuning]
+    python -m tools.tuning --data-dir DATA [--data mnist] [--seeds 20] [--device cuda --at-once 20]
 
 `SubTrunc()` has lam and b_factor, `UnionFL()` has mu_factor: factors, so that one default can serve any model.
 Momentum has beta, with the server's learning rate at 1 - beta. The setting is that of tools/evidence.py. The means
@@ -42,15 +42,19 @@ def selectors() -> dict[str, dict[str, Any]]:
     return found
 
 
-def play_seed(data: str, dataset: Dataset, seed: int) -> dict[str, list[float]]:
-    """Of every candidate the measures, means over the last rounds."""
-    config = configuration(data, "mean", selectors(), seed)
-    found = play(config, dataset)
+def play_seeds(data: str, dataset: Dataset, seeds: Iterable[int], device: str) -> dict[int, dict[str, list[float]]]:
+    """By seed, of every candidate the measures, means over the last rounds."""
+    config = configuration(data, "mean", selectors(), seeds)
+    found = play(config, dataset, device=device)
     for beta in BETAS:
         name = f"momentum beta={beta:g}"
         server = Server(aggregate={"class": "momentum", "beta": beta}, lr=round(1 - beta, 6))
-        found |= play(replace(config, selectors={name: {"class": "uniform"}}, server=server), dataset)
-    return {name: [run["last"][measure][1] for measure in MEASURES] for name, run in found.items()}
+        ruled = play(replace(config, selectors={name: {"class": "uniform"}}, server=server), dataset, device=device)
+        found = {seed: runs | ruled[seed] for seed, runs in found.items()}
+    return {
+        seed: {name: [run["last"][measure][1] for measure in MEASURES] for name, run in runs.items()}
+        for seed, runs in found.items()
+    }
 
 
 def summary(seeds: Iterable[dict[str, list[float]]]) -> dict[str, Any]:
@@ -74,19 +78,21 @@ def main() -> None:
     parser.add_argument("--data", choices=DATA, action="append")
     parser.add_argument("--seeds", type=int, default=20, help="seeds 100 to 99 + N")
     parser.add_argument("--work", type=Path, default=Path("runs/tuning"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--at-once", type=int, default=1, help="seeds that are played together")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     for data in given.data or DATA:
-        dataset, found = None, []
-        for seed in range(FIRST_SEED, FIRST_SEED + given.seeds):
-            path = given.work / f"{data}-{seed}.json"
-            if not path.exists():
-                if dataset is None:
-                    dataset = load_data(configuration(data, "mean", {"uniform": {}}, seed), given.data_dir)
-                path.write_text(json.dumps(play_seed(data, dataset, seed)))
-                print(path.stem, flush=True)
-            found.append(json.loads(path.read_text()))
-        rows = summary(found)
+        seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+        paths = {seed: given.work / f"{data}-{seed}.json" for seed in seeds}
+        missing = [seed for seed in seeds if not paths[seed].exists()]
+        if missing:
+            dataset = load_data(configuration(data, "mean", {"uniform": {}}, missing), given.data_dir)
+            for some in (missing[i : i + given.at_once] for i in range(0, len(missing), given.at_once)):
+                for seed, found in play_seeds(data, dataset, some, given.device).items():
+                    paths[seed].write_text(json.dumps(found))
+                print(data, *some, flush=True)
+        rows = summary(json.loads(path.read_text()) for path in paths.values())
         content = json.loads(OUT.read_text()) if OUT.exists() else {}
         OUT.write_text(json.dumps({**content, data: rows}, indent=1) + "\n")
         for name, row in rows.items():
