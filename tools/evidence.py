@@ -188,9 +188,8 @@ def play_missing(part: Part, work: Path, data_dir: Path | None = None, device: s
 
 
 def _path(work: Path, part: Part, seed: int) -> Path:
-    """Where the runs of a seed are until they are collected; parts with other selectors do not share a file."""
-    name = "-".join([part.data, str(seed), part.group.replace(": ", "-"), *part.selectors])
-    return work / f"{name}.json"
+    """Where the runs of a group and a seed are until they are collected."""
+    return work / f"{part.data}-{seed}-{part.group.replace(': ', '-')}.json"
 
 
 @cache
