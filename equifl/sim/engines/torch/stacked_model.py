@@ -118,8 +118,10 @@ def mapped(module: nn.Module, *, together: bool | None = None) -> Forward:
         return logits
 
     def forward(weights: Tensor, inputs: Tensor, *seeds: Tensor) -> Tensor:
-        if not hasattr(own, "module"):
-            own.module = copy.deepcopy(module).to(inputs.device)
+        modules = own.__dict__.setdefault("modules", {})  # a device each, for frozen weights and buffers
+        if inputs.device not in modules:
+            modules[inputs.device] = copy.deepcopy(module).to(inputs.device)
+        own.module = modules[inputs.device]
         parameters = split(weights, module)
         if together or (together is None and (inputs.is_cuda or not convolves)):
             return vmap(one)(parameters, inputs, *seeds)

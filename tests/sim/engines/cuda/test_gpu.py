@@ -109,7 +109,7 @@ def test_a_run_stays_within_its_memory() -> None:
 def test_a_gpu_plays_the_rounds_of_a_cpu(selector: str) -> None:
     overrides = ["rounds=4", "clients=20", "evaluate_every=2", "seeds=[3]", f"selectors={{{selector}={{}}}}"]
     config = Config.load(None, [*overrides, "data={partition='iid'}"])
-    runs = [Federation(config, made_up((1, 28, 28)), device=device, engine="general") for device in ("cpu", "cuda")]
+    runs = [Federation(config, made_up((1, 28, 28)), device=device, engine="torch") for device in ("cpu", "cuda")]
     for _ in range(4):
         on_cpu, on_gpu = (run.play()[0] for run in runs)
         assert on_cpu["cohort"] == on_gpu["cohort"]

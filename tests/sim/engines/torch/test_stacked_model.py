@@ -277,6 +277,17 @@ def test_whatever_engine_is_chosen_does_what_the_module_does(name: str, wanted: 
         assert torch.linalg.norm(found - expected) < 1e-4 * torch.linalg.norm(expected - weights)
 
 
+def test_frozen_weights_and_buffers_are_where_the_examples_are() -> None:
+    """The module is compared on the CPU and then used on another device, here one that computes shapes alone."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2).requires_grad_(False))
+    module.register_buffer("shift", torch.ones(4))
+    stacked = StackedModel.of(module, (4,))
+    weights, inputs = torch.randn(2, stacked.parameters), torch.randn(2, 5, 4)
+    before = stacked.forward(weights, inputs)
+    assert stacked.forward(weights.to("meta"), inputs.to("meta")).device.type == "meta"
+    assert torch.equal(stacked.forward(weights, inputs), before)
+
+
 def test_a_chain_stays_one() -> None:
     assert len(StackedModel.of(Net(), IMAGE).layers) == 7
     assert not StackedModel.of(hooked(), IMAGE).layers
