@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from equifl._numerics.checks import require
 from equifl.flower.forms import Form, Layout, common_form
 from equifl.flower.replies import (
     TrainNews,
@@ -27,7 +28,9 @@ from equifl.flower.replies import (
 )
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import Reads, nodes_of
+from equifl.hosts.attendance import Attendance, Counted
 from equifl.hosts.client_signals import ClientSignals
+from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import require_list
 from equifl.hosts.usable import MisfitError, SetAsideError
 from equifl.signals import Ints, Signals
@@ -57,10 +60,14 @@ class Clients:
         *,
         reads: Reads,
         guard: bool = True,
+        participation: Counted = "all",
     ) -> None:
         self._roster, self._keys, self._needs, self._sketch = roster, keys, needs, sketch
         self._reads = reads
         self._known = ClientSignals(sketch, guard=guard)
+        require("participation", participation, participation in get_args(Counted), "'all' or 'present'")
+        self._attendance = Attendance(participation)
+        self.present: Collection[int] = ()  # the nodes that were online as the round began
         self._fits = False  # whether any reply was usable so far
         self._agreed: dict[str, Form] = {}  # forms on which two nodes or more agreed, by what they replied to
         self.aside: set[int] = set()  # nodes of which a reply was set aside, until somebody clears it
@@ -91,10 +98,6 @@ class Clients:
     def signals(self, round: int | None, node_ids: Iterable[int]) -> Signals:
         """`Signals` at the start of a round (None: after all rounds), with these nodes available."""
         return self._known.at(round, self.of(node_ids))
-
-    def times_selected(self) -> Ints:
-        """How often each client was selected."""
-        return self._known.times_selected()
 
     def first_of_each(self, replies: Iterable[Message], sent: Collection[Message]) -> list[Message]:
         """The first reply of each node to these messages; late and repeated ones are ignored, with a warning.
@@ -198,21 +201,31 @@ class Clients:
             log.warning("equifl: %s %s is set aside: %s", what, self._roster.named(node), error)
         self.aside |= aside.keys()
 
-    def taken(self) -> Ints:
-        """The ids that belong to a client."""
-        return np.flatnonzero([bool(identity) for identity in self._roster.identities])
+    def end_round(
+        self, cohort: Iterable[int], found: Mapping[int, tuple[float, float]]
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Count a round; the entries of its row on presence, participation and fairness, and metrics for Flower."""
+        here = self.of(self.present)
+        row: dict[str, Any] = dict(self._attendance.count(cohort, here, len(self)))
+        taken = np.flatnonzero([bool(identity) for identity in self._roster.identities])
+        even, metrics = evenness(self._attendance, self._known.times_selected(), taken, found)
+        return row | even, metrics
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The whole state as plain arrays."""
+        """The state as plain arrays, without what the records hold."""
         nodes = self._roster.nodes
-        return self._known.state() | {
-            "identities": np.array(self._roster.identities, np.str_),
-            "nodes": np.array(list(nodes), np.uint64),
-            "clients_of_nodes": np.array(list(nodes.values()), np.int64),
-        }
+        return (
+            self._known.state()
+            | self._attendance.state()
+            | {
+                "identities": np.array(self._roster.identities, np.str_),
+                "nodes": np.array(list(nodes), np.uint64),
+                "clients_of_nodes": np.array(list(nodes.values()), np.int64),
+            }
+        )
 
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `state` returned; ValueError if that cannot be."""
+    def load(self, state: Mapping[str, NDArray[Any]], cohorts: Sequence[Sequence[int]]) -> None:
+        """Restore what `state` returned after rounds with these cohorts; ValueError if that cannot be."""
         require_list(state, "nodes", "u")
         require_list(state, "clients_of_nodes", "i")
         clients, known = state["clients_of_nodes"], len(state["identities"])
@@ -220,7 +233,8 @@ class Clients:
             raise ValueError(f"checkpoint: `clients_of_nodes` is not one of {known} clients for each node")
         nodes = dict(zip(state["nodes"].tolist(), clients.tolist(), strict=True))
         self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
-        self._known.load(state, known)
+        self._known.load(state, known, cohorts)
+        self._attendance.load(state, known, len(cohorts))
         self._fits = bool((self._known.times_selected() > 0).any())
 
     def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
@@ -253,6 +267,7 @@ class Clients:
             free = self._roster.recognise(reply.metadata.src_node_id, record)
             if free is not None:
                 self._known.forget([free])
+                self._attendance.forget([free])
 
     def _done(self, nodes: list[int]) -> list[bool]:
         """For each node, whether its client's loss is known or not needed."""

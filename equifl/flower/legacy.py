@@ -1,4 +1,8 @@
-"""FairSelection for strategies of the older Flower API: `flwr.server.strategy.Strategy` and `ServerAppComponents`."""
+"""FairSelection for strategies of the older Flower API: `flwr.server.strategy.Strategy` and `ServerAppComponents`.
+
+Longer than 300 lines because it is one strategy, whose methods Flower calls in turn and which share the state of a
+round; what can stand alone is in the files beside it.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,8 @@ from equifl.flower.older_api import (
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import Reads, chain
+from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
-from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.hosts.usable import SetAsideError
 from equifl.selectors import Selector
@@ -69,6 +73,8 @@ class FairSelection(Strategy):
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
         resume: go on with the run in `folder`, if there is one: `rounds_played` says how many rounds are behind, and
             the initial parameters are those of its last round.
+        checkpoint_every: rounds from one saved state to the next; those after the last one are played again.
+        participation: as in `equifl.flower.FairSelection`.
         guard: as in `equifl.flower.FairSelection`.
     """
 
@@ -87,6 +93,8 @@ class FairSelection(Strategy):
         wait_for: int | None = None,
         folder: Path | str | None = None,
         resume: bool = False,
+        checkpoint_every: int = 1,
+        participation: Counted = "all",
         guard: bool = True,
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
@@ -104,34 +112,54 @@ class FairSelection(Strategy):
         self._sketch = sketch or CountSketch()
         averages = any(isinstance(part, FedAvg) for part in chain(strategy))
         reads = Reads(averages, SIZE if averages else None, None, frozenset())
-        self._clients = Clients(Roster(identity), self._keys, self._needs, self._sketch, reads=reads, guard=guard)
+        self._clients = Clients(
+            Roster(identity),
+            self._keys,
+            self._needs,
+            self._sketch,
+            reads=reads,
+            guard=guard,
+            participation=participation,
+        )
         self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
         self._row: dict[str, Any] = {}
         self._name = name_of(selector)
-        settings = {"strategy": [type(part).__name__ for part in chain(strategy)], "api": "flwr.server"}
+        settings: dict[str, Any] = {
+            "strategy": [type(part).__name__ for part in chain(strategy)],
+            "api": "flwr.server",
+        }
+        settings |= {"identity": identity, "guard": guard, "participation": participation}
         config = {
             "rounds": None,
             "clients": None,
             "per_round": self.k,
             "seeds": [self.seed],
             "data": {"name": "Flower"},
-            "flower": settings
-            | {"identity": identity, "guard": guard, "sketch": asdict(self._sketch), "metrics": asdict(self._keys)},
+            "flower": settings | {"sketch": asdict(self._sketch), "metrics": asdict(self._keys)},
             "selectors": {self._name: options_of(selector)},
         }
-        self._journal = Journal(folder, config, host="flwr", log=log, resume=resume, patience=patience)
+        self._journal = Journal(
+            folder,
+            config,
+            host="flwr",
+            log=log,
+            resume=resume,
+            patience=patience,
+            checkpoint_every=checkpoint_every,
+        )
         if self._journal.state is not None:
             try:
-                self._clients.load(self._journal.state)
+                self._clients.load(self._journal.state, self._journal.past)
             except ValueError as error:
                 self._journal.close()
                 raise ValueError(f"{folder}: its checkpoint cannot be used ({error}); start in another one") from None
             self.parameters = ndarrays_to_parameters(list(model_of_state(self._journal.state).values()))
             self.rounds_played = int(self._journal.state["rounds_played"])
-            self._journal.state = None
+            self._journal.state, self._journal.past = None, []
 
     def close(self) -> None:
-        """Let others write the folder; the end of the process does so, too."""
+        """Save the state, and let others write the folder, which they may after the end of the process, too."""
+        self._journal.save(self._state)
         self._journal.close()
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
@@ -147,6 +175,7 @@ class FairSelection(Strategy):
         self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}
         self._clients.aside.clear()
         online = self._online(client_manager)
+        self._clients.present = list(online)
         chosen = self._choose(list(online))
         instructions = self.strategy.configure_fit(
             self._number, parameters, PartOfClients({node: online[node] for node in chosen})
@@ -232,14 +261,15 @@ class FairSelection(Strategy):
 
     def _finish(self, found: Mapping[int, tuple[float, float]]) -> dict[str, float]:
         self._row["set_aside"] = sorted(self._clients.of(self._clients.aside).tolist())
-        cohorts = [*self._journal.cohorts, self._row["cohort"]]
-        row, fairness = evenness(self._clients.times_selected(), self._clients.taken(), found, cohorts)
+        row, fairness = self._clients.end_round(self._row["cohort"], found)
+        self.rounds_played += 1
+        self._journal.write(self._row | row, self._state)
+        return fairness
+
+    def _state(self) -> dict[str, Any]:
         arrays = {} if self.parameters is None else arrays_of_parameters(self.parameters)
         model = model_to_state({name: decoded(array) for name, array in arrays.items()})
-        state = {**self._clients.state(), **model, "rounds_played": np.array(self.rounds_played + 1)}
-        self._journal.write(self._row | row, state)
-        self.rounds_played += 1
-        return fairness
+        return {**self._clients.state(), **model, "rounds_played": np.array(self.rounds_played)}
 
     @property
     def _number(self) -> int:

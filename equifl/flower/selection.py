@@ -26,9 +26,9 @@ from equifl.flower.probe import Question, questions
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, chain, least_nodes, require_open
+from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import asked_of_clients
-from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
 from equifl.selectors import Selector
 from equifl.sketch import CountSketch
@@ -67,6 +67,8 @@ class FairSelection(Strategy):
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from.
         resume: go on with the run in `folder`, if there is one, after its last finished round; `rounds_played` and
             `arrays` then say how far it is.
+        checkpoint_every: rounds from one saved state to the next; those after the last one are played again.
+        participation: whose participation the figures count: "all" clients ever met, or those "present" in the round.
         guard: whether to limit what losses, sizes and lengths of updates are worth to a client (`equifl.guard`).
     """
 
@@ -87,6 +89,8 @@ class FairSelection(Strategy):
         wait_for: int | None = None,
         folder: Path | str | None = None,
         resume: bool = False,
+        checkpoint_every: int = 1,
+        participation: Counted = "all",
         guard: bool = True,
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
@@ -106,7 +110,13 @@ class FairSelection(Strategy):
         self.rounds_played = 0
         self.arrays: ArrayRecord | None = None
         self.clients = Clients(
-            Roster(identity), self.keys, asked_of_clients(selector), self.sketch, reads=Reads.of(strategy), guard=guard
+            Roster(identity),
+            self.keys,
+            asked_of_clients(selector),
+            self.sketch,
+            reads=Reads.of(strategy),
+            guard=guard,
+            participation=participation,
         )
         self._name = name_of(selector)
         self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
@@ -115,17 +125,25 @@ class FairSelection(Strategy):
         self._probed: set[int] = set()
         self._settled = False
         self._enough = self.wait_for
-        self._journal = Journal(folder, self._config(guard), host="flwr", log=log, resume=resume, patience=patience)
+        self._journal = Journal(
+            folder,
+            self._config(guard, participation),
+            host="flwr",
+            log=log,
+            resume=resume,
+            patience=patience,
+            checkpoint_every=checkpoint_every,
+        )
         if self._journal.state is not None:
             try:
-                self.clients.load(self._journal.state)
+                self.clients.load(self._journal.state, self._journal.past)
                 model = model_of_state(self._journal.state)
                 self.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
             except ValueError as error:
                 self._journal.close()
                 raise ValueError(f"{folder}: its checkpoint cannot be used ({error}); start in another one") from None
             self.rounds_played = int(self._journal.state["rounds_played"])
-            self._journal.state = None
+            self._journal.state, self._journal.past = None, []
 
     @classmethod
     def resume(cls, folder: Path | str, strategy: Strategy, selector: Selector, **options: Any) -> FairSelection:
@@ -145,7 +163,9 @@ class FairSelection(Strategy):
     def start(self, *args: Any, **options: Any) -> Result:
         """As Flower's own, whose arguments it takes; when it is over, others may write the folder."""
         try:
-            return super().start(*args, **options)
+            result = super().start(*args, **options)
+            self._journal.save(self._state)
+            return result
         finally:
             self._journal.close()
 
@@ -162,7 +182,7 @@ class FairSelection(Strategy):
         self._row = {"round": self.rounds_played, "selector": self._name, "seed": self.seed, "cohort": []}
         self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}
         self.clients.aside.clear()
-        online = self._online(grid)
+        self.clients.present = online = self._online(grid)
         if self.probe != "never" and online:
             self._ask(grid, online, arrays)
         chosen = self._choose(online)
@@ -240,11 +260,10 @@ class FairSelection(Strategy):
         metrics = self.strategy.aggregate_evaluate(self._number, [*usable, *failed]) if usable else None
         found = self.clients.read_evaluations(self.rounds_played, usable)
         self._row["set_aside"] = sorted(self.clients.of(self.clients.aside).tolist())
-        cohorts = [*self._journal.cohorts, self._row["cohort"]]
-        row, fairness = evenness(self.clients.times_selected(), self.clients.taken(), found, cohorts)
+        row, fairness = self.clients.end_round(self._row["cohort"], found)
         self._row |= row
-        self._journal.write(self._row, self._state(self.rounds_played + 1))
         self.rounds_played += 1
+        self._journal.write(self._row, self._state)
         return MetricRecord({**(self._without_identity(metrics) or {}), **fairness})
 
     def _without_identity(self, metrics: MetricRecord | None) -> MetricRecord | None:
@@ -323,13 +342,14 @@ class FairSelection(Strategy):
         )
         return []
 
-    def _config(self, guard: bool) -> dict[str, Any]:
+    def _config(self, guard: bool, participation: Counted) -> dict[str, Any]:
         """The configuration for the run folder, with a simulation's keys."""
         wrapped: dict[str, Any] = {
             "strategy": [type(part).__name__ for part in chain(self.strategy)],
             "identity": self.identity,
         }
-        wrapped |= {"probe": self.probe, "guard": guard, "sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
+        wrapped |= {"probe": self.probe, "guard": guard, "participation": participation}
+        wrapped |= {"sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
         return {
             "rounds": None,
             "clients": None,
@@ -340,6 +360,6 @@ class FairSelection(Strategy):
             "selectors": {self._name: self._options},
         }
 
-    def _state(self, rounds_played: int) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         model = {name: decoded(array) for name, array in (self.arrays or {}).items()}
-        return {**self.clients.state(), **model_to_state(model), "rounds_played": np.array(rounds_played)}
+        return {**self.clients.state(), **model_to_state(model), "rounds_played": np.array(self.rounds_played)}

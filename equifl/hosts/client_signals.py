@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class ClientSignals:
 
     def times_selected(self) -> Ints:
         """How often each client was selected."""
-        return np.zeros(0, np.int64) if self._store is None else self.at(None, np.zeros(0, np.int64)).times_selected
+        return np.zeros(0, np.int64) if self._store is None else self._store.times_selected
 
     def selected(self, who: Ints, round: int) -> None:
         """Store the selection of these clients."""
@@ -71,13 +71,20 @@ class ClientSignals:
             self._store.forget(list(who))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The whole state as plain arrays."""
+        """The state as plain arrays, without the history of selections: that is in the records, and grows."""
         stored = {} if self._store is None else self._store.state_dict()
-        return {f"{_PREFIX}{key}": array for key, array in stored.items()}
+        return {f"{_PREFIX}{key}": array for key, array in stored.items() if key != "history"}
 
-    def load(self, state: Mapping[str, NDArray[Any]], clients: int) -> None:
-        """Restore what `state` returned, for so many clients."""
+    def load(self, state: Mapping[str, NDArray[Any]], clients: int, cohorts: Sequence[Sequence[int]]) -> None:
+        """Restore what `state` returned, for so many clients; `cohorts` are those of all rounds before."""
         self.grow(clients)
         if self._store is not None:
             mine = {key.removeprefix(_PREFIX): array for key, array in state.items() if key.startswith(_PREFIX)}
-            self._store.load_state_dict(mine)
+            self._store.load_state_dict(mine | {"history": _history(cohorts, mine.get("joined"))})
+
+
+def _history(cohorts: Sequence[Sequence[int]], joined: NDArray[Any] | None) -> Ints:
+    """Round and client of every selection; without those of somebody who had a client's id before it joined."""
+    pairs = [(round, client) for round, cohort in enumerate(cohorts) for client in sorted(set(cohort))]
+    history = np.array(pairs, np.int64).reshape(-1, 2)
+    return history if joined is None else history[history[:, 0] >= joined[history[:, 1]]]

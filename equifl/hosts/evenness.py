@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from equifl.metrics import fairness, participation
+from equifl.hosts.attendance import Attendance
+from equifl.metrics import fairness
 from equifl.signals import Ints
 
 
 def evenness(
-    times_selected: Ints,
-    named: Ints,
-    found: Mapping[int, tuple[float, float]],
-    cohorts: Sequence[Sequence[int]],
+    attendance: Attendance, times_selected: Ints, named: Ints, found: Mapping[int, tuple[float, float]]
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The fairness entries of a round's row, and the same as metrics for the host.
 
     Args:
+        attendance: who was present, and how long they waited, up to this round.
         times_selected: how often each client was selected.
-        named: the clients with a permanent id, to which participation refers.
+        named: the ids that belong to a client.
         found: accuracy and number of examples by client.
-        cohorts: all cohorts so far.
     """
-    part = _participation(times_selected, named, cohorts)
-    row: dict[str, Any] = {"participation": part}
-    metrics = {f"participation-{name}": value for name, value in part.items()}
+    part, counted = attendance.figures(times_selected, named)
+    row: dict[str, Any] = {"participation": part, "participants": counted}
+    metrics = {f"participation-{name}": value for name, value in part.items()} | {"participation-clients": counted}
     if found:
         accuracy, examples = np.array(list(found.values())).T
         even = fairness(accuracy)
@@ -35,11 +33,3 @@ def evenness(
         row |= {"accuracy": 100 * float(np.average(accuracy, weights=examples)), **even, "client_accuracy": by_client}
         metrics |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}
     return row, metrics
-
-
-def _participation(times_selected: Ints, named: Ints, cohorts: Sequence[Sequence[int]]) -> dict[str, float]:
-    if not len(named):
-        return participation([0], [])
-    position = {client: i for i, client in enumerate(named.tolist())}
-    theirs = [[position[client] for client in cohort if client in position] for cohort in cohorts]
-    return participation(times_selected[named], theirs)

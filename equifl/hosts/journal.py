@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,17 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equifl import __version__
+from equifl._numerics.checks import integer
 from equifl.experiment.checkpoint import rounds_in
 from equifl.experiment.run_folder import ROUNDS, FolderBusyError, RunFolder
 
 State = Mapping[str, NDArray[Any]]
+_EVERY = "checkpoint_every"  # in a checkpoint: how many rows at most may come after it
 
 
 class Journal:
-    """Rows and a checkpoint after every round in a folder; without a folder, rows in memory and no checkpoint.
+    """A row after every round in a folder, and a checkpoint after every `checkpoint_every` of them; or nothing.
+
+    The first round has a checkpoint, too. Rounds after the last one are played again when the run is resumed.
 
     To resume, it waits up to `patience` seconds for the folder: a server may hold it for a while after it was stopped.
     `host` is the package that runs the federation, whose version is recorded, and `log` is where that host logs.
+
+    Attributes:
+        state: the checkpoint of the run that is resumed, and
+        past: the cohorts of its rounds. Whoever has read them sets them to None and to nothing.
     """
 
     def __init__(
@@ -37,12 +45,15 @@ class Journal:
         log: logging.Logger,
         resume: bool,
         patience: float = 0.0,
+        checkpoint_every: int = 1,
     ) -> None:
         self._path, self._config, self._host, self._log = path, config, host, log
+        self._every = integer("checkpoint_every", checkpoint_every, least=1)
         self._folder: RunFolder | None = None
         self.state: State | None = None
+        self.past: list[list[int]] = []
+        self._rounds = self._saved = 0  # rows, and those before the last checkpoint
         self._writes = False
-        self.cohorts: list[list[int]] = []  # who was selected, round by round
         if path is None:
             return
         if resume:
@@ -56,34 +67,44 @@ class Journal:
     def _load(self, folder: RunFolder, resume: bool) -> None:
         """Read the checkpoint and the rows before it; nothing is changed.
 
-        One row after it was written by a process that died in between: that round is repeated.
+        Rows after it, no more than there may be, were written by a process that died: these rounds are repeated.
         """
         self.state = folder.load_checkpoint()
         if self.state is not None and not resume:
             raise ValueError(f"{folder.path}: holds a run; resume=True continues it, or choose another folder")
         rows, damage = folder.readable()
-        played = 0
+        played, more = 0, 1
         if self.state is not None:
             try:
                 played = rounds_in(self.state, None)
                 _check(self.state)
-            except ValueError as error:
+                more = int(self.state.get(_EVERY, 1))
+            except (TypeError, ValueError) as error:
                 raise folder.unusable(error) from None
-        if not played <= len(rows) <= played + 1:
+        if not played <= len(rows) <= played + more:
             found = f"{folder.path / ROUNDS}: {len(rows)} records where the checkpoint has {played}"
             raise damage or ValueError(f"{found}; put both files back as they were, or start in another folder")
-        self.cohorts = [row["cohort"] for row in rows[:played]]
+        self.past = [row["cohort"] for row in rows[:played]]
+        self._rounds = self._saved = played
 
-    def write(self, row: Mapping[str, Any], state: State) -> None:
-        """Record a finished round."""
-        if self._path is not None:
-            folder = self._open(self._path)
-            if not self._writes:
-                folder.keep_first(len(self.cohorts))
-                self._writes = True
-            folder.append([row])
-            folder.save_checkpoint(state)
-        self.cohorts.append(row["cohort"])
+    def write(self, row: Mapping[str, Any], state: Callable[[], State]) -> None:
+        """Record a finished round; `state` is asked for where it has a checkpoint."""
+        if self._path is None:
+            return
+        folder = self._open(self._path)
+        if not self._writes:
+            folder.keep_first(self._rounds)
+            self._writes = True
+        folder.append([row])
+        self._rounds += 1
+        if self._rounds == 1 or self._rounds % self._every == 0:
+            self.save(state)
+
+    def save(self, state: Callable[[], State]) -> None:
+        """Write a checkpoint, unless the last round has one."""
+        if self._path is not None and self._rounds > self._saved:
+            self._open(self._path).save_checkpoint({**state(), _EVERY: np.array(self._every)})
+            self._saved = self._rounds
 
     def close(self) -> None:
         """Release the folder's lock, until the next write."""

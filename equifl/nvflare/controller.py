@@ -24,6 +24,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from equifl._numerics.checks import integer, require
 from equifl.experiment.atomic_write import replacing
 from equifl.experiment.selector_tables import make_selector
+from equifl.hosts.attendance import Attendance
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import ClientSignals, asked_of_clients
 from equifl.hosts.evenness import evenness
@@ -147,6 +148,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._fits = False  # whether any result was usable so far
         self._row: dict[str, Any] = {}
         self._asked: list[str] = []
+        self._here: list[str] = []  # the sites that were connected as the round began
+        self._attendance = Attendance()
         self._journal: Journal | None = None
 
     def run(self) -> None:
@@ -167,7 +170,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         """Choose the sites that train in this round, of those that are connected."""
         self._row = {"round": self._played, "selector": self._name, "seed": self.seed, "cohort": []}
         self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}
-        here = self._connected()
+        self._here = here = self._connected()
         k = min(num_clients or self.num_clients, len(here))
         if k < self.num_clients:
             self.warning(f"equifl: round {self._played}: {len(here)} sites are connected, not {self.num_clients}")
@@ -220,11 +223,11 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._remember(results)
         found = self._evaluate(model) if self._evaluates() else self._before(results)
         self._row["set_aside"] = sorted(self._ids[site] for site in aside if site in self._ids)
-        cohorts = [*self._records.cohorts, self._row["cohort"]]
-        row, fairness = evenness(self._known.times_selected(), np.arange(len(self._ids)), found, cohorts)
+        self._row |= self._attendance.count(self._row["cohort"], self._of(self._here), len(self._ids))
+        row, fairness = evenness(self._attendance, self._known.times_selected(), np.arange(len(self._ids)), found)
         model.metrics = {**(model.metrics or {}), **fairness}
-        self._records.write(self._row | row, self._state(model))
         self._played += 1
+        self._records.write(self._row | row, lambda: self._state(model))
         return model
 
     def save_model_file(self, model: FLModel, filepath: str) -> None:
@@ -263,7 +266,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self.model = self._first_model()
         if self._journal.state is not None:
             self._take_up(self._journal.state, path)
-            self._journal.state = None
+            self._journal.state, self._journal.past = None, []
             self.start_round += self._played
             self.num_rounds = max(self._rounds - self._played, 0)
 
@@ -287,7 +290,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             raise ValueError(f"{path}: its global model is another one ({found}); start in another folder")
         identities = state["identities"].tolist()
         self._ids = {identity.removeprefix("name:"): client for client, identity in enumerate(identities)}
-        self._known.load(state, len(self._ids))
+        self._known.load(state, len(self._ids), self._records.past)
+        self._attendance.load(state, len(self._ids), len(self._records.past))
         self.model.params = {key: like(self.model.params[key], array) for key, array in model.items()}
         self._played = int(state["rounds_played"])
         self._fits = self._played > 0
@@ -395,9 +399,10 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def _state(self, model: FLModel) -> dict[str, Any]:
         return {
             **self._known.state(),
+            **self._attendance.state(),
             **model_to_state(arrays_of(model.params)),
             "identities": np.array([f"name:{name}" for name in self._ids], np.str_),
-            "rounds_played": np.array(self._played + 1),
+            "rounds_played": np.array(self._played),
         }
 
 

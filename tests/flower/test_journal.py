@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 
-from equifl import Rota, Selector, SubTrunc
+from equifl import DivFL, Rota, Selector, SubTrunc
 from equifl.experiment.checkpoint import read_checkpoint, write_checkpoint
 from equifl.experiment.run_folder import FolderBusyError, RunFolder
 from equifl.flower import FairSelection
@@ -134,7 +134,11 @@ def test_rounds_without_their_checkpoint_are_not_dropped(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "key", ["identities", "nodes", "clients_of_nodes", "model", "model.0", "rounds_played", "store.losses"]
+    "key",
+    [
+        *("identities", "nodes", "clients_of_nodes", "model", "model.0", "rounds_played", "store.losses"),
+        *("attendance.waited", "attendance.longest", "attendance.present"),
+    ],
 )
 def test_a_checkpoint_without_one_of_its_arrays_is_refused(key: str, tmp_path: Path) -> None:
     play(fair(Rota(), folder=tmp_path), grid_of(), 1)
@@ -147,3 +151,69 @@ def test_a_checkpoint_without_one_of_its_arrays_is_refused(key: str, tmp_path: P
         with pytest.raises(ValueError, match=r"cannot be used \(.*"):
             resumed(tmp_path)
     assert files(tmp_path) == before
+
+
+@pytest.mark.filterwarnings("ignore:no client has sent")
+def test_with_fewer_checkpoints_a_killed_run_goes_on_from_the_last_one(tmp_path: Path) -> None:
+    def killed(question: Any, reply: Any) -> list[Any]:
+        if question.content["config"]["server-round"] == 6:
+            raise KeyboardInterrupt
+        return [reply]
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    play(fair(SubTrunc(), folder=whole), grid_of(), 8)
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, killed)
+    with pytest.raises(KeyboardInterrupt):
+        play(fair(SubTrunc(), folder=parts, checkpoint_every=3), grid, 8)
+    assert len(rows(parts)) == 5
+    again = fair(SubTrunc(), folder=parts, resume=True, checkpoint_every=4)
+    assert again.rounds_played == 3
+    play(again, grid_of(), 5, again.arrays)
+    assert cohorts(parts) == cohorts(whole)
+    assert fair(SubTrunc(), folder=parts, resume=True).rounds_played == 8, "a run that ends is saved"
+
+
+def test_what_is_written_at_the_end_of_a_round_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
+    sizes = []
+    for rounds in (4, 40):
+        play(fair(Rota(), folder=tmp_path / str(rounds)), grid_of(), rounds)
+        sizes.append((tmp_path / str(rounds) / "checkpoint.npz").stat().st_size)
+    assert sizes[0] == sizes[1]
+
+
+def test_a_resumed_run_counts_participation_as_an_unbroken_one(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder, lengths in ((whole, [6]), (parts, [3, 3])):
+        grid = grid_of()
+        for length in lengths:
+            one = fair(DivFL(), folder=folder, resume=True, participation="present")
+            grid.offline = set(list(grid.partitions)[: one.rounds_played // 3])
+            play(one, grid, length, one.arrays)
+    assert rows(parts)[2]["participation"] == rows(whole)[2]["participation"]
+    assert rows(parts)[3]["left"] == [0]
+    assert rows(parts)[3]["participants"] == 7
+
+
+@pytest.mark.parametrize(("counted", "clients", "never"), [("all", 5, 1), ("present", 4, 0)])
+def test_participation_may_count_the_present_clients_only(
+    counted: Any, clients: int, never: int, tmp_path: Path
+) -> None:
+    """One of five nodes leaves before it was ever selected."""
+    strategy, grid = fair(Rota(), k=2, participation=counted, folder=tmp_path / "run"), grid_of(5)
+    play(strategy, grid, 1)
+    first = cohorts(tmp_path / "run")[0]
+    gone = next(node for node, partition in grid.partitions.items() if partition not in first)
+    grid.offline = {gone}
+    result = play(strategy, grid, 5, strategy.arrays)
+    last = rows(tmp_path / "run")[-1]
+    assert (last["participants"], last["participation"]["never"]) == (clients, never)
+    assert result.evaluate_metrics_clientapp[5]["participation-clients"] == clients
+    assert rows(tmp_path / "run")[0]["joined"] == [0, 1, 2, 3, 4]
+    assert rows(tmp_path / "run")[1]["left"] == [grid.partitions[gone]]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["flower"]["participation"] == counted
+
+
+def test_participation_is_counted_in_one_of_two_ways() -> None:
+    with pytest.raises(ValueError, match="participation: 'some' is not allowed; allowed: 'all' or 'present'"):
+        fair(Rota(), participation="some")

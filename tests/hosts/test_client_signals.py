@@ -39,22 +39,37 @@ def test_the_guard_shows_a_long_update_as_typical_and_keeps_it_as_reported() -> 
         np.testing.assert_array_equal(signals.state()["store.updates"], updates)
 
 
-def test_its_state_is_restored() -> None:
+def test_its_state_is_restored_and_the_history_made_of_the_cohorts() -> None:
     signals = known(3)
-    signals.selected(np.array([0, 2]), 4)
+    signals.selected(np.array([2, 0]), 0)
+    signals.selected(np.array([1]), 1)
+    signals.forget([2])
+    signals.selected(np.array([1, 2]), 2)  # somebody else has the id of 2
     signals.learn("updates", np.array([0]), np.ones((1, 4), np.float32))
     again = ClientSignals(SKETCH, guard=True)
-    again.load(signals.state(), 3)
-    assert again.times_selected().tolist() == [1, 0, 1]
+    again.load(signals.state(), 3, [[2, 0], [1], [1, 2]])
+    assert again.times_selected().tolist() == [1, 2, 1]
     ours, theirs = again.at(5, np.arange(3)), signals.at(5, np.arange(3))
     assert ours.updates is not None
     assert theirs.updates is not None
     np.testing.assert_array_equal(ours.updates, theirs.updates)
+    assert ours.history is not None
+    assert theirs.history is not None
+    assert ours.history.tolist() == theirs.history.tolist() == [[0, 0], [1, 1], [2, 1], [2, 2]]
+
+
+def test_the_state_does_not_grow_with_the_rounds() -> None:
+    signals = known(3)
+    sizes = set()
+    for round in range(5):
+        signals.selected(np.array([round % 3]), round)
+        sizes.add(sum(array.size for array in signals.state().values()))
+    assert len(sizes) == 1
 
 
 def test_before_the_first_client_there_is_nothing() -> None:
     signals = ClientSignals(SKETCH, guard=True)
     assert signals.times_selected().tolist() == []
     assert signals.state() == {}
-    signals.load({}, 0)
+    signals.load({}, 0, [])
     signals.forget([])

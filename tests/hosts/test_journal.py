@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ CONFIG: dict[str, Any] = {
 MODEL: dict[str, Any] = {"b": np.ones(2, np.float32), "a": np.arange(3)}
 
 
-def journal(path: Path | None, *, resume: bool = False) -> Journal:
-    return Journal(path, CONFIG, host="numpy", log=logging.getLogger("test"), resume=resume)
+def journal(path: Path | None, *, resume: bool = False, every: int = 1) -> Journal:
+    log = logging.getLogger("test")
+    return Journal(path, CONFIG, host="numpy", log=log, resume=resume, checkpoint_every=every)
 
 
 def row(round: int) -> dict[str, Any]:
@@ -33,9 +35,9 @@ def row(round: int) -> dict[str, Any]:
     }
 
 
-def state(played: int, **others: Any) -> dict[str, Any]:
+def state(played: int, **others: Any) -> Callable[[], dict[str, Any]]:
     known = {"identities": np.array(["x", "y", "z"]), "rounds_played": np.array(played)}
-    return known | model_to_state(MODEL) | others
+    return lambda: known | model_to_state(MODEL) | others
 
 
 def test_a_run_is_resumed_after_its_last_checkpoint(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_a_run_is_resumed_after_its_last_checkpoint(tmp_path: Path) -> None:
     first.write(row(1), state(2))
     first.close()
     again = journal(tmp_path, resume=True)
-    assert again.cohorts == [[0, 1], [1, 2]]
+    assert again.past == [[0, 1], [1, 2]]
     assert again.state is not None
     model = model_of_state(again.state)
     assert list(model) == ["b", "a"]
@@ -78,11 +80,43 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
         journal(tmp_path)
 
 
-def test_without_a_folder_cohorts_are_kept_in_memory() -> None:
+def test_without_a_folder_nothing_is_kept() -> None:
     one = journal(None)
     one.write(row(0), state(1))
-    assert one.cohorts == [[0, 1]]
-    assert one.state is None
+    one.save(state(1))
+    assert (one.past, one.state) == ([], None)
+
+
+def test_rounds_after_the_last_checkpoint_are_made_again(tmp_path: Path) -> None:
+    first = journal(tmp_path, every=3)
+    for round in range(5):  # checkpoints after rounds 0 and 2
+        first.write(row(round), state(round + 1))
+    first.close()
+    again = journal(tmp_path, resume=True)  # whatever it will do itself
+    assert again.past == [[0, 1], [1, 2], [2, 3]]
+    assert len(RunFolder(tmp_path).rows()) == 5, "nothing is changed before the first write"
+    again.write(row(3), state(4))
+    again.close()
+    assert [one["round"] for one in RunFolder(tmp_path).rows()] == [0, 1, 2, 3]
+
+
+def test_a_run_that_ends_is_saved_whole(tmp_path: Path) -> None:
+    first = journal(tmp_path, every=10)
+    for round in range(3):
+        first.write(row(round), state(round + 1))
+    first.save(state(3))
+    first.save(lambda: {})  # the last round has one already
+    first.close()
+    assert len(journal(tmp_path, resume=True).past) == 3
+
+
+def test_more_rounds_after_a_checkpoint_than_there_may_be_are_not_dropped(tmp_path: Path) -> None:
+    first = journal(tmp_path, every=2)
+    for round in range(4):
+        first.write(row(round), state(min(round + 1, 1)))
+    first.close()
+    with pytest.raises(ValueError, match="4 records where the checkpoint has 1; put both files back"):
+        journal(tmp_path, resume=True)
 
 
 def halved(losses: Any) -> Any:
