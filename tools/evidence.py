@@ -7,7 +7,8 @@ plays what is missing, `--at-once` seeds of a group together, and writes results
 the next group. A run takes 5 s of a core on MNIST and 10 s on CIFAR-10, and ten times as much where everybody trains.
 
 A run is kept small: figures of the model after the last round and their mean over the last N / k rounds, both also of
-the mean of the last N / k models, some rounds on the way, and each client's accuracy at the end.
+the mean of the last N / k models, some rounds on the way, and each client's accuracy at the end. Variants of the
+paper's setting are those of equifl/paper/tables.py, some of them, with some selectors and rules.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from equifl import metrics
 from equifl.experiment.config import Config
 from equifl.experiment.endpoint import cycle
-from equifl.paper.tables import DATA, LAMBDAS, SETTINGS, TABLE_1_LAMBDA, WINDOWS, subtrunc, unionfl
+from equifl.paper.tables import DATA, LAMBDAS, SETTINGS, TABLE_1_LAMBDA, VARIANTS, WINDOWS, subtrunc, unionfl
 from equifl.selectors import SELECTORS
 from equifl.sim.data.dataset import Dataset
 from equifl.sim.loop.federation import Federation
@@ -53,6 +54,8 @@ RULES: Mapping[str, tuple[Any, float]] = {
 }
 WITH_RULES = ("uniform", "reshuffle", "power_of_choice", "subtrunc", "rota")
 EVERYBODY = "everybody: "
+BEYOND = ("dirichlet_0.1", "dirichlet_0.5", "unequal", "online_0.3", "long")  # a variant of the paper's setting each
+BEYOND_SELECTORS = ("uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota", "balanced_loss")
 
 
 def house() -> dict[str, dict[str, Any]]:
@@ -76,25 +79,44 @@ def groups(data: str) -> dict[str, dict[str, dict[str, Any]]]:
     found = {"mean": house(), "paper": paper(data)}
     found |= {rule: {name: {} for name in WITH_RULES} for rule in RULES if rule != "mean"}
     # With everybody, memory is the mean, and memory by loss is by loss.
-    return found | {f"{EVERYBODY}{rule}": {"uniform": {}} for rule in ("mean", "by loss")}
+    found |= {f"{EVERYBODY}{rule}": {"uniform": {}} for rule in ("mean", "by loss")}
+    for variant in BEYOND:
+        found[f"{variant}: mean"] = {name: house()[name] for name in BEYOND_SELECTORS}
+        found[f"{variant}: memory by loss"] = {"reshuffle": {}, "rota": {}}
+        found[f"{variant}: {EVERYBODY}mean"] = {"uniform": {}}
+    return found
 
 
 def configuration(data: str, group: str, selectors: Mapping[str, Any], seeds: Iterable[int]) -> Config:
-    """The paper's setting, from a cold start, with the rule of a group."""
-    everybody = group.startswith(EVERYBODY)
-    rule, lr = RULES.get(group.removeprefix(EVERYBODY), RULES["mean"])
+    """The paper's setting or a variant of it, from a cold start, with the rule of a group."""
+    variant, everybody, rule = _read(group)
+    aggregate, lr = RULES.get(rule, RULES["mean"])
+    partition = {"kind": "classes", "classes_per_client": 3}
+    changes = {"partition": partition, "rounds": SETTINGS[data]["rounds"] * (5 if variant == "long" else 1)}
+    changes |= VARIANTS[variant]
     return Config.from_table(
         {
+            **SETTINGS[data],
             "clients": CLIENTS,
             "per_round": CLIENTS if everybody else PER_ROUND,
-            "evaluate_every": SETTINGS[data]["rounds"],
+            "evaluate_every": changes["rounds"],
             "seeds": list(seeds),
             "selectors": dict(selectors),
-            "server": {"aggregate": rule, "lr": lr},
-            "data": {"name": data, "partition": {"kind": "classes", "classes_per_client": 3}},
-            **SETTINGS[data],
+            "server": {"aggregate": aggregate, "lr": lr},
+            "data": {"name": data, "partition": changes.pop("partition")},
+            **changes,
         }
     )
+
+
+def _read(group: str) -> tuple[str, bool, str]:
+    """The variant that a group is of, whether everybody trains, and the server rule.
+
+    >>> _read("long: everybody: mean"), _read("memory")
+    (('long', True, 'mean'), ('paper', False, 'memory'))
+    """
+    *words, rule = group.split(": ")
+    return next((word for word in words if word in BEYOND), "paper"), EVERYBODY[:-2] in words, rule
 
 
 def play(
@@ -181,6 +203,9 @@ def play_missing(part: Part, work: Path, data_dir: Path | None = None, device: s
         config = configuration(part.data, part.group, wanted, part.seeds)
         for seed, runs in play(config, _load(part.data, data_dir), device=device).items():
             path = _path(work, part, seed)
+            if _read(part.group)[0] != "paper":
+                for run in runs.values():
+                    del run["clients_last"], run["clients_averaged"]  # figures are enough
             half = path.with_suffix(".tmp")
             half.write_text(json.dumps({"group": part.group, "seed": seed, "runs": there[seed] | runs}))
             half.replace(path)

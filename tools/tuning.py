@@ -25,8 +25,11 @@ from equifl.statistics import paired
 from tools.evidence import configuration, play
 
 FIRST_SEED = 100
-TRUNCATIONS = ((0.5, 1.1), (1.0, 1.1), (2.0, 1.1), (5.0, 1.1), (10.0, 1.1), (2.0, 1.5), (5.0, 1.5))  # lam, b_factor
-PENALTIES = (0.3, 1.0, 3.0)
+LAMBDAS = (0.5, 1.0, 2.0, 5.0, 10.0)
+TRUNCATIONS = ((2.0, 1.5), (5.0, 1.5), (5.0, 0.9), (10.0, 0.9), *((lam, 1.1) for lam in LAMBDAS))  # lam, b_factor
+PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0)  # mu_factor, with the default window
+WINDOWS = (2, 10)  # with a mu_factor of 3
+CANDIDATES = (10, 20, 30, 50)  # of Power-of-Choice, 10 clients a round
 BETAS = (0.5, 0.9)
 MEASURES = ("accuracy", "expected_dissimilarity")  # means over the last rounds
 OUT = Path(__file__).parents[1] / "results" / "tuning.json"
@@ -39,6 +42,10 @@ def selectors() -> dict[str, dict[str, Any]]:
         found[f"SubTrunc lam={lam:g} b_factor={factor:g}"] = {"class": "subtrunc", "lam": lam, "b_factor": factor}
     for penalty in PENALTIES:
         found[f"UnionFL mu_factor={penalty:g}"] = {"class": "unionfl", "mu_factor": penalty}
+    for window in WINDOWS:
+        found[f"UnionFL mu_factor=3 window={window}"] = {"class": "unionfl", "mu_factor": 3.0, "window": window}
+    for candidates in CANDIDATES:
+        found[f"Power-of-Choice candidates={candidates}"] = {"class": "power_of_choice", "candidates": candidates}
     return found
 
 
