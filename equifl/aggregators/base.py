@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from equifl.signals import Ints
+from equifl.signals import Floats, Ints
 
 Array: TypeAlias = Any  # a numpy array or a PyTorch tensor
 
@@ -103,3 +103,14 @@ def rule_bytes(rule: object, clients: int, parameters: int) -> int:
     """Bytes of memory that a rule takes for a run of so many clients and parameters; 0 if it does not say."""
     stated = getattr(rule, "memory_bytes", None)
     return int(stated(clients, parameters)) if callable(stated) else 0
+
+
+def replied_weights(weights: Floats, cohort: Ints, clients: Ints) -> Floats:
+    """(len(clients),) the weights of those of a cohort who replied; they have the share of those who did not.
+
+    >>> replied_weights(np.array([3.0, 1.0, 4.0]), np.array([7, 2, 5]), np.array([2, 7])).tolist()
+    [2.0, 6.0]
+    """
+    place = {client: i for i, client in enumerate(cohort.tolist())}
+    mine, total = weights[[place[client] for client in clients.tolist()]], weights.sum()
+    return mine * (total / mine.sum()) if mine.sum() > 0 else np.full(len(mine), total / len(mine))

@@ -32,6 +32,8 @@ from equifl.hosts.attendance import Attendance, Counted
 from equifl.hosts.client_signals import ClientSignals
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import require_list
+from equifl.hosts.server_rule import ServerRule
+from equifl.hosts.updates import KindOfReplies, Updates
 from equifl.hosts.usable import MisfitError, SetAsideError
 from equifl.signals import Ints, Signals
 from equifl.sketch import CountSketch
@@ -59,11 +61,14 @@ class Clients:
         sketch: CountSketch,
         *,
         reads: Reads,
+        updates: Updates | None = None,
+        rule: ServerRule | None = None,
         guard: bool = True,
         participation: Counted = "all",
     ) -> None:
         self._roster, self._keys, self._needs, self._sketch = roster, keys, needs, sketch
-        self._reads = reads
+        self._reads, self._updates, self._rule = reads, updates or Updates(), rule
+        self._kind = KindOfReplies(self._updates, log)
         self._known = ClientSignals(sketch, guard=guard)
         require("participation", participation, participation in get_args(Counted), "'all' or 'present'")
         self._attendance = Attendance(participation)
@@ -119,11 +124,13 @@ class Clients:
         was ever usable, and the reason is how the client is written, which several nodes show, it raises ValueError.
         """
         wanted = self._needs if signals else frozenset[str]()
+        if self._rule is not None and self._rule.needs_loss:
+            wanted |= {"losses"}
         model = {key: decoded(array) for key, array in sent.items()}
 
         def read(reply: Message) -> TrainNews:
             self._recognise(reply)
-            return read_training(
+            found = read_training(
                 reply,
                 model,
                 asked[reply.metadata.src_node_id],
@@ -131,14 +138,19 @@ class Clients:
                 size=self._keys.size,
                 needs=wanted,
                 reads=self._reads,
+                updates=self._updates,
                 sketch=self._sketch,
             )
+            if self._rule is not None:
+                self._rule.require_whole(model, found.arrays)
+            return found
 
         news, aside = sorted_out(replies, read)
         alike = self._alike("train", {node: one.form for node, one in news.items() if one.form is not None}, aside)
         news = {node: news[node] for node in alike}
         self.set_aside(f"round {round + 1}: a reply of", aside)
         self._fits = self._fits or bool(news)
+        self._kind.check(model, [one.arrays for one in news.values()])
         reasons = {str(error) for error in aside.values()}
         if not self._fits and len(aside) > 1 == len(reasons) and isinstance(next(iter(aside.values())), MisfitError):
             raise ValueError(
@@ -235,7 +247,7 @@ class Clients:
         self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
         self._known.load(state, known, cohorts)
         self._attendance.load(state, known, len(cohorts))
-        self._fits = bool((self._known.times_selected() > 0).any())
+        self._fits = self._kind.known = bool((self._known.times_selected() > 0).any())
 
     def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
         """The nodes whose replies a strategy can average; it sets the others aside."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
 from reprlib import repr as short
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from equifl.flower.forms import Arrays, Form, Layout, form_of
 from equifl.flower.wrapped import Reads
+from equifl.hosts.updates import Updates
 from equifl.hosts.usable import (
     LONGEST,
     SetAsideError,
@@ -23,7 +24,6 @@ from equifl.hosts.usable import (
     check_array,
     count,
     number,
-    sketch_of_update,
     training_loss,
 )
 from equifl.sketch import CountSketch
@@ -41,6 +41,7 @@ class TrainNews:
     bytes: int
     form: Form | None = None
     same_types: bool = True  # whether its arrays have the types of those sent
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)  # views of the reply's bytes
 
 
 def sorted_out(
@@ -96,6 +97,7 @@ def read_training(
     size: str,
     needs: frozenset[str],
     reads: Reads,
+    updates: Updates,
     sketch: CountSketch,
 ) -> TrainNews:
     """The contents of a training reply to the model `sent`, as far as the selector and the strategy need them."""
@@ -107,11 +109,12 @@ def read_training(
     arrays = {key: array for record in named.values() for key, array in record.items()}
     _check_metrics(metrics, reads.weight, reads.loss)
     local_loss = training_loss(metrics, loss, needed="losses" in needs)
-    update = sketch_of_update(sent, arrays, sketch) if "updates" in needs else None
+    update = updates.sketch(sent, arrays, sketch) if "updates" in needs else None
     examples = count(metrics, size) if isinstance(metrics.get(size), int | float) else None
     form = form_of(reply.content, named, layout)
     same_types = all(array.dtype == sent[key].dtype for key, array in arrays.items() if key in sent)
-    return TrainNews(local_loss, update, examples, sum(array.nbytes for array in arrays.values()), form, same_types)
+    size_of_all = sum(array.nbytes for array in arrays.values())
+    return TrainNews(local_loss, update, examples, size_of_all, form, same_types, arrays)
 
 
 def arrays_of(message: Message) -> Arrays:

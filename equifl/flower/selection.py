@@ -19,7 +19,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from equifl._numerics.checks import integer, require
+from equifl.aggregators import Aggregator
 from equifl.experiment.run_folder import CHECKPOINT
+from equifl.flower.averaging import fill_in, next_model, require_mean, require_own
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.forms import Layout, layout_of
 from equifl.flower.probe import Question, questions
@@ -30,12 +32,15 @@ from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import asked_of_clients
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
+from equifl.hosts.server_rule import ServerRule
+from equifl.hosts.updates import RUNNING_STATISTICS, Updates
 from equifl.selectors import Selector
 from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
 
 Probing = Literal["never", "newcomers", "everyone"]
+Kind = Literal["weights", "delta"]
 
 
 class FairSelection(Strategy):
@@ -70,6 +75,11 @@ class FairSelection(Strategy):
         checkpoint_every: rounds from one saved state to the next; those after the last one are played again.
         participation: whose participation the figures count: "all" clients ever met, or those "present" in the round.
         guard: whether to limit what losses, sizes and lengths of updates are worth to a client (`equifl.guard`).
+        replies: what replies hold: "weights", or "delta", the differences w_k^(i) - w_k. The first ones are checked.
+        leave_out: a regular expression of the names of arrays that are no part of an update, beside integers; default:
+            the running statistics of batch normalisation. None: integers alone.
+        aggregator: a server rule of equifl, such as `Memory()`, that takes the place of the mean of the replies, for a
+            strategy that averages them. Its memory is in the checkpoint.
     """
 
     def __init__(
@@ -92,6 +102,9 @@ class FairSelection(Strategy):
         checkpoint_every: int = 1,
         participation: Counted = "all",
         guard: bool = True,
+        replies: Kind = "weights",
+        leave_out: str | None = RUNNING_STATISTICS,
+        aggregator: Aggregator | None = None,
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
@@ -102,7 +115,15 @@ class FairSelection(Strategy):
         self.wait_for = self.k if wait_for is None else integer("wait_for", wait_for, least=1)
         require("probe", probe, probe in get_args(Probing), " or ".join(map(repr, get_args(Probing))))
         require("patience", patience, patience >= 0, "0 or more seconds")
+        require("replies", replies, replies in get_args(Kind), " or ".join(map(repr, get_args(Kind))))
         require_open(strategy, self.k)
+        updates = Updates(leave_out, difference=replies == "delta")
+        self._rule = None if aggregator is None else ServerRule(aggregator, updates, log)
+        if self._rule is not None:
+            require_mean(strategy)
+        elif updates.difference:
+            require_own(strategy)
+        self._of_replies = {"replies": replies, "leave_out": leave_out}
         self.probe, self.patience = probe, patience
         self.keys = Keys(loss, accuracy, size)
         self.sketch = sketch or CountSketch()
@@ -115,6 +136,8 @@ class FairSelection(Strategy):
             asked_of_clients(selector),
             self.sketch,
             reads=Reads.of(strategy),
+            updates=updates,
+            rule=self._rule,
             guard=guard,
             participation=participation,
         )
@@ -137,6 +160,8 @@ class FairSelection(Strategy):
         if self._journal.state is not None:
             try:
                 self.clients.load(self._journal.state, self._journal.past)
+                if self._rule is not None:
+                    self._rule.load(self._journal.state)
                 model = model_of_state(self._journal.state)
                 self.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
             except ValueError as error:
@@ -219,6 +244,8 @@ class FairSelection(Strategy):
                 # FedAvg gives the model the types of its first reply: one reply in float16 must not do so.
                 usable = [replied[node] for node in sorted(news, key=lambda node: not news[node].same_types)]
                 failed = [reply for reply in replied.values() if reply.has_error()]
+                if self._rule is not None:
+                    fill_in(usable, next_model(self._rule, self.clients, self.arrays, news))
                 arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
             if arrays is not None and not is_finite(arrays):
                 log.warning("equifl: round %d: the average is not finite; the model is unchanged", self._number)
@@ -313,6 +340,8 @@ class FairSelection(Strategy):
         signals = self.clients.signals(self.rounds_played, online)
         cohort, why = choose(self.selector, signals, k, seed=self.seed)
         self._row |= why
+        if self._rule is not None:
+            self._rule.selected(self.selector, signals, cohort)
         node_of = dict(zip(self.clients.of(online).tolist(), online, strict=True))
         return [node_of[client] for client in cohort.tolist()]
 
@@ -350,6 +379,9 @@ class FairSelection(Strategy):
         }
         wrapped |= {"probe": self.probe, "guard": guard, "participation": participation}
         wrapped |= {"sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
+        usual = {"replies": "weights", "leave_out": RUNNING_STATISTICS}  # folders of earlier versions lack both
+        wrapped |= {key: value for key, value in self._of_replies.items() if value != usual[key]}
+        wrapped |= {} if self._rule is None else {"aggregator": self._rule.table}
         return {
             "rounds": None,
             "clients": None,
@@ -362,4 +394,5 @@ class FairSelection(Strategy):
 
     def _state(self) -> dict[str, Any]:
         model = {name: decoded(array) for name, array in (self.arrays or {}).items()}
-        return {**self.clients.state(), **model_to_state(model), "rounds_played": np.array(self.rounds_played)}
+        rule = {} if self._rule is None else self._rule.state()
+        return {**self.clients.state(), **rule, **model_to_state(model), "rounds_played": np.array(self.rounds_played)}

@@ -1,4 +1,4 @@
-"""Whether what a client sent can be used: its numbers and arrays, and the update that is made of them."""
+"""Whether what a client sent can be used: its numbers and arrays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from equifl.sketch import CountSketch
 
 LONGEST = 1e25  # squares of differences must stay far below the float32 maximum
 _MOST = 2.0**53  # examples; a float64 cannot count further
@@ -79,36 +77,6 @@ def check_array(key: str, array: NDArray[Any], sent: NDArray[Any] | None) -> Non
         most = min(np.finfo(dtype).max for dtype in types) / 2
         if not (array.min(initial=0) >= -most and array.max(initial=0) <= most):  # nan is neither
             raise SetAsideError("its weights are not finite, or nearly so")
-
-
-def sketch_of_update(
-    sent: Mapping[str, NDArray[Any]],
-    trained: Mapping[str, NDArray[Any]],
-    sketch: CountSketch,
-    *,
-    difference: bool = False,
-) -> NDArray[np.float32]:
-    """The sketch of w_k - w_k^(i), computed tensor by tensor, so that the whole difference is never in memory.
-
-    It uses the floating-point arrays that were sent and returned: counters are no part of an update, and some clients
-    train only a part of the model. With `difference`, `trained` is w_k^(i) - w_k already.
-    """
-    keys = [key for key, array in sent.items() if array.dtype.kind == "f" and key in trained]
-    if not any(sent[key].size for key in keys):
-        raise MisfitError(
-            "it returned none of the floating-point arrays that were sent, from which updates are computed"
-        )
-    for key in keys:
-        if trained[key].shape != sent[key].shape:
-            raise MisfitError(f"its array {key} has shape {trained[key].shape}, not {sent[key].shape}")
-    wide = (np.result_type(sent[key], np.float32) for key in keys)
-    update = sketch(
-        np.subtract(0 if difference else sent[key], trained[key], dtype=dtype)
-        for key, dtype in zip(keys, wide, strict=True)
-    )
-    if not np.abs(update).max() < LONGEST:
-        raise SetAsideError("its update is too long")
-    return update
 
 
 def all_finite(arrays: Iterable[NDArray[Any]]) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from nvflare.app_common.abstract.fl_model import FLModel, MetaKey, ParamsType
 
-from equifl.hosts.usable import MisfitError, SetAsideError, check_array, count, sketch_of_update, training_loss
+from equifl.hosts.updates import Updates
+from equifl.hosts.usable import MisfitError, SetAsideError, check_array, count, training_loss
 from equifl.sketch import CountSketch
 
 STEPS = str(MetaKey.NUM_STEPS_CURRENT_ROUND)  # by which NVFlare weights results
@@ -67,7 +68,7 @@ def read_training(
         if difference:
             missing = {key: np.broadcast_to(np.zeros((), array.dtype), array.shape) for key, array in missing.items()}
         whole = {key: arrays[key] if key in arrays else missing[key] for key in sent}
-        update = sketch_of_update(sent, whole, sketch, difference=difference)
+        update = Updates(difference=difference).sketch(sent, whole, sketch)
     size = count(reported, keys.size) if keys.size in reported else None
     weight = count(reported, STEPS) if STEPS in reported else 1.0
     received = sum(array.nbytes for array in arrays.values())

@@ -10,10 +10,8 @@ from equifl.hosts.usable import (
     check_array,
     count,
     number,
-    sketch_of_update,
     training_loss,
 )
-from equifl.sketch import CountSketch
 
 
 def test_a_number_is_finite_and_a_count_is_above_0() -> None:
@@ -55,22 +53,6 @@ def test_arrays_must_stay_finite_in_the_type_that_was_sent() -> None:
         check_array("w", np.array(["a"]), sent)
     assert all_finite([np.zeros(2), np.zeros(2, int)])
     assert not all_finite([np.zeros(2), np.array([np.inf])])
-
-
-def test_an_update_is_what_was_sent_less_what_came_back_of_the_same_arrays() -> None:
-    sketch = CountSketch(length=32)
-    sent = {"w": np.ones(3, np.float32), "b": np.ones(2, np.float32), "steps": np.array([5])}
-    trained = {"w": np.array([0, 1, 3], np.float32), "steps": np.array([9])}
-    expected = sketch([np.array([1, 0, -2], np.float32)])
-    np.testing.assert_array_equal(sketch_of_update(sent, trained, sketch), expected)
-    moved = {"w": np.array([-1, 0, 2], np.float32)}
-    np.testing.assert_array_equal(sketch_of_update(sent, moved, sketch, difference=True), expected)
-    with pytest.raises(MisfitError, match=r"its array w has shape \(2,\), not \(3,\)"):
-        sketch_of_update(sent, {"w": np.ones(2, np.float32)}, sketch)
-    with pytest.raises(MisfitError, match="none of the floating-point arrays"):
-        sketch_of_update(sent, {"steps": np.array([9])}, sketch)
-    with pytest.raises(SetAsideError, match="its update is too long"):
-        sketch_of_update(sent, {"w": np.full(3, 1e30, np.float32)}, sketch)
 
 
 def test_a_reason_is_one_line_whatever_the_client_sent() -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equifl.aggregators.base import Aggregator, Replies, rule_bytes
+from equifl.aggregators.base import Aggregator, Replies, replied_weights, rule_bytes
 from equifl.aggregators.last_updates import map_rows, reopened, saved
 from equifl.experiment.config import Config
 from equifl.experiment.names import display_name, listed
@@ -97,11 +97,7 @@ class ServerStep:
         """The weights of those who replied; they have the share of those who did not."""
         if i not in self._weights:
             return None
-        whole = self._weights.pop(i)
-        mine = whole[[cohort.tolist().index(client) for client in clients.tolist()]]
-        total = mine.sum()
-        mine = mine * (whole.sum() / total) if total > 0 else np.full(len(mine), whole.sum() / len(mine))
-        return to_device(mine, self._device)
+        return to_device(replied_weights(self._weights.pop(i), cohort, clients), self._device)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The memories of all runs as plain arrays; what is in a file stays there, and is on the disk then."""

@@ -1,0 +1,63 @@
+"""Whether a strategy averages weights, and replies whose average is a model that is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, Message
+from numpy.typing import NDArray
+
+from equifl._numerics.checks import require
+from equifl.flower.clients import Clients
+from equifl.flower.replies import TrainNews, decoded
+from equifl.flower.wrapped import chain
+from equifl.hosts.server_rule import Reply, ServerRule
+
+# Flower's own strategies whose next model follows from the weighted mean of the replies alone.
+OF_THE_MEAN = ("FedAvg", "FedProx", "FedAvgM", "FedOpt", "FedAdam", "FedAdagrad", "FedYogi")
+
+
+def require_mean(strategy: Any) -> None:
+    """Raise ValueError for a strategy that does not make its model of the mean of the replies, and of nothing else."""
+    for part in chain(strategy):
+        theirs = next((each.__name__ for each in _aggregating(part) if _is_flowers(each)), "")
+        allowed = f"{', '.join(OF_THE_MEAN)}, or a class of yours that extends one of them: an aggregator takes the"
+        require("strategy", type(part).__name__, theirs in OF_THE_MEAN, f"{allowed} place of the mean that they make")
+
+
+def require_own(strategy: Any) -> None:
+    """Raise ValueError for a strategy of Flower's, which would take the mean of differences for the model."""
+    for part in chain(strategy):
+        allowed = f"'weights', because {type(part).__name__} would take the mean of differences for the model; give an"
+        allowed += " aggregator, such as BySize(), or a strategy of yours that adds them to the model"
+        require("replies", "delta", not _is_flowers(_aggregating(part)[0]), allowed)
+
+
+def next_model(
+    rule: ServerRule, clients: Clients, sent: ArrayRecord, news: Mapping[int, TrainNews]
+) -> dict[str, NDArray[Any]]:
+    """What a server rule makes of a model and the usable replies to it."""
+    replies = [
+        Reply(client, one.arrays, one.size or 1.0, math.nan if one.loss is None else one.loss)
+        for client, one in zip(clients.of(news).tolist(), news.values(), strict=True)
+    ]
+    return rule.step({key: decoded(array) for key, array in sent.items()}, replies, len(clients))
+
+
+def fill_in(replies: Iterable[Message], model: Mapping[str, NDArray[Any]]) -> None:
+    """Put these arrays into all replies, so that their average is this model, whatever their weights are."""
+    record = ArrayRecord({name: Array(array) for name, array in model.items()})
+    for reply in replies:
+        for name in list(reply.content.array_records):
+            reply.content[name] = record
+
+
+def _aggregating(part: Any) -> list[type]:
+    """The classes of a strategy that say how it aggregates, the one that is called first."""
+    return [each for each in type(part).__mro__ if "aggregate_train" in vars(each)]
+
+
+def _is_flowers(kind: type) -> bool:
+    return kind.__module__.startswith("flwr.")
