@@ -20,6 +20,7 @@ from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Sc
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import FedAvg, Strategy
+from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, require
 from equifl.flower.clients import Clients, Keys
@@ -34,10 +35,11 @@ from equifl.flower.older_api import (
 )
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
+from equifl.flower.strategy_state import StrategyState
 from equifl.flower.wrapped import Reads, chain
 from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
-from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
+from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of, unlike
 from equifl.hosts.usable import SetAsideError
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
@@ -124,10 +126,8 @@ class FairSelection(Strategy):
         self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
         self._row: dict[str, Any] = {}
         self._name = name_of(selector)
-        settings: dict[str, Any] = {
-            "strategy": [type(part).__name__ for part in chain(strategy)],
-            "api": "flwr.server",
-        }
+        self._kept = StrategyState(strategy)
+        settings: dict[str, Any] = {"strategy": self._kept.settings, "api": "flwr.server"}
         settings |= {"identity": identity, "guard": guard, "participation": participation}
         config = {
             "rounds": None,
@@ -150,12 +150,23 @@ class FairSelection(Strategy):
         if self._journal.state is not None:
             try:
                 self._clients.load(self._journal.state, self._journal.past)
+                self._require_alike(model_of_state(self._journal.state))
+                self._kept.load(self._journal.state)
             except ValueError as error:
                 self._journal.close()
                 raise ValueError(f"{folder}: its checkpoint cannot be used ({error}); start in another one") from None
             self.parameters = ndarrays_to_parameters(list(model_of_state(self._journal.state).values()))
             self.rounds_played = int(self._journal.state["rounds_played"])
             self._journal.state, self._journal.past = None, []
+
+    def _require_alike(self, model: dict[str, NDArray[Any]]) -> None:
+        """Refuse a strategy whose own initial parameters have another form."""
+        for part in chain(self.strategy):
+            given = getattr(part, "initial_parameters", None)
+            if given is not None:
+                here = {name: decoded(array) for name, array in arrays_of_parameters(given).items()}
+                if why := unlike(model, here):
+                    raise ValueError(f"{type(part).__name__}.initial_parameters: {why}")
 
     def close(self) -> None:
         """Save the state, and let others write the folder, which they may after the end of the process, too."""
@@ -269,7 +280,8 @@ class FairSelection(Strategy):
     def _state(self) -> dict[str, Any]:
         arrays = {} if self.parameters is None else arrays_of_parameters(self.parameters)
         model = model_to_state({name: decoded(array) for name, array in arrays.items()})
-        return {**self._clients.state(), **model, "rounds_played": np.array(self.rounds_played)}
+        known = self._clients.state() | self._kept.state()
+        return {**known, **model, "rounds_played": np.array(self.rounds_played)}
 
     @property
     def _number(self) -> int:

@@ -27,11 +27,12 @@ from equifl.flower.forms import Layout, layout_of
 from equifl.flower.probe import Question, questions
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
 from equifl.flower.roster import Roster
-from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, chain, least_nodes, require_open
+from equifl.flower.strategy_state import StrategyState
+from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, accounts, least_nodes, require_open
 from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import asked_of_clients
-from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
+from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of, unlike
 from equifl.hosts.server_rule import ServerRule
 from equifl.hosts.updates import RUNNING_STATISTICS, Updates
 from equifl.selectors import Selector
@@ -148,6 +149,9 @@ class FairSelection(Strategy):
         self._probed: set[int] = set()
         self._settled = False
         self._enough = self.wait_for
+        once = "1, because a strategy with a privacy accountant must count rounds that are played again"
+        require("checkpoint_every", checkpoint_every, checkpoint_every == 1 or not accounts(strategy), once)
+        self._kept = StrategyState(strategy)
         self._journal = Journal(
             folder,
             self._config(guard, participation),
@@ -160,6 +164,7 @@ class FairSelection(Strategy):
         if self._journal.state is not None:
             try:
                 self.clients.load(self._journal.state, self._journal.past)
+                self._kept.load(self._journal.state)
                 if self._rule is not None:
                     self._rule.load(self._journal.state)
                 model = model_of_state(self._journal.state)
@@ -179,20 +184,32 @@ class FairSelection(Strategy):
             strategy = FairSelection.resume("runs/mine", FedAvg(), Rota(), k=10)
             strategy.start(grid=grid, initial_arrays=strategy.arrays, num_rounds=50 - strategy.rounds_played)
 
-        State that the wrapped strategy keeps for itself, such as FedAdam's moments, is not in it.
+        `strategy` is a new one with the same settings; it gets back what it had kept, such as FedAdam's moments.
         """
         if not (Path(folder) / CHECKPOINT).exists():
             raise ValueError(f"{folder}: holds no finished round; start with FairSelection(..., folder=...)")
         return cls(strategy, selector, folder=folder, resume=True, **options)
 
-    def start(self, *args: Any, **options: Any) -> Result:
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
         """As Flower's own, whose arguments it takes; when it is over, others may write the folder."""
         try:
-            result = super().start(*args, **options)
+            self._require_alike(initial_arrays)
+            result = super().start(grid, initial_arrays, *args, **options)
             self._journal.save(self._state)
             return result
         finally:
             self._journal.close()
+
+    def _require_alike(self, initial_arrays: ArrayRecord) -> None:
+        """Refuse to go on with a model of another form; warn where it is another one."""
+        if not self.rounds_played or self.arrays is None or initial_arrays is self.arrays:
+            return
+        there, here = ({name: array.numpy() for name, array in one.items()} for one in (self.arrays, initial_arrays))
+        if why := unlike(there, here):
+            raise ValueError(f"initial_arrays: {why}; go on with this strategy's `arrays`, or start in another folder")
+        if not all(np.array_equal(there[name], here[name]) for name in there):
+            text = "equifl: round %d begins with other arrays than round %d ended with; `arrays` has those"
+            log.warning(text, self._number, self.rounds_played)
 
     def summary(self) -> None:
         """Log the selector, then the wrapped strategy."""
@@ -374,7 +391,7 @@ class FairSelection(Strategy):
     def _config(self, guard: bool, participation: Counted) -> dict[str, Any]:
         """The configuration for the run folder, with a simulation's keys."""
         wrapped: dict[str, Any] = {
-            "strategy": [type(part).__name__ for part in chain(self.strategy)],
+            "strategy": self._kept.settings,
             "identity": self.identity,
         }
         wrapped |= {"probe": self.probe, "guard": guard, "participation": participation}
@@ -394,5 +411,5 @@ class FairSelection(Strategy):
 
     def _state(self) -> dict[str, Any]:
         model = {name: decoded(array) for name, array in (self.arrays or {}).items()}
-        rule = {} if self._rule is None else self._rule.state()
-        return {**self.clients.state(), **rule, **model_to_state(model), "rounds_played": np.array(self.rounds_played)}
+        known = self.clients.state() | self._kept.state() | ({} if self._rule is None else self._rule.state())
+        return {**known, **model_to_state(model), "rounds_played": np.array(self.rounds_played)}

@@ -115,7 +115,14 @@ def _is_flowers(function: Any) -> bool:
 def least_nodes(strategy: Strategy, what: str) -> int:
     """The number of nodes a strategy waits for."""
     wanted = [getattr(part, f"min_{field}_nodes", 0) for part in chain(strategy) for field in (what, "available")]
+    if what == "train" and accounts(strategy):  # a wrapper with an accountant refuses any other number
+        wanted += [getattr(part, "num_sampled_clients", 0) for part in chain(strategy)]
     return max(wanted)
+
+
+def accounts(strategy: Strategy) -> bool:
+    """Whether it counts what privacy its rounds cost."""
+    return any(getattr(part, "accountant", None) is not None for part in chain(strategy))
 
 
 def chain(strategy: Any) -> Iterator[Any]:

@@ -141,6 +141,15 @@ def model_of_state(state: State) -> dict[str, NDArray[Any]]:
     return {str(name): state[f"model.{i}"] for i, name in enumerate(state["model"])}
 
 
+def unlike(there: Mapping[str, NDArray[Any]], here: Mapping[str, NDArray[Any]]) -> str:
+    """In which array, by name or shape, the model of a folder and another one differ; empty if in none."""
+    old, new = ({name: array.shape for name, array in arrays.items()} for arrays in (there, here))
+    differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if not differ:
+        return ""
+    return f"{differ[0]} is {old.get(differ[0], 'missing')} there and {new.get(differ[0], 'missing')} here"
+
+
 def _check(state: State) -> None:
     """Raise ValueError unless a checkpoint has what every host reads of it; the host and the store check the rest."""
     for name in ("identities", "model"):

@@ -28,7 +28,7 @@ from equifl.hosts.attendance import Attendance
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import ClientSignals, asked_of_clients
 from equifl.hosts.evenness import evenness
-from equifl.hosts.journal import Journal, State, model_of_state, model_to_state, options_of
+from equifl.hosts.journal import Journal, State, model_of_state, model_to_state, options_of, unlike
 from equifl.hosts.usable import MisfitError, SetAsideError, accuracy_and_size
 from equifl.nvflare.aggregator import CheckedAggregator
 from equifl.nvflare.job_json import plain_model, table_of
@@ -283,10 +283,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def _take_up(self, state: State, path: Path) -> None:
         """Go on with a run: its model, in the form of the one that this job began with, and what was known."""
         model, first = model_of_state(state), arrays_of(self.model.params)
-        shapes = [{key: array.shape for key, array in arrays.items()} for arrays in (model, first)]
-        if shapes[0] != shapes[1]:
-            other = next(key for key in model | first if shapes[0].get(key) != shapes[1].get(key))
-            found = f"{other} is {shapes[0].get(other, 'missing')} there and {shapes[1].get(other, 'missing')} here"
+        if found := unlike(model, first):
             raise ValueError(f"{path}: its global model is another one ({found}); start in another folder")
         identities = state["identities"].tolist()
         self._ids = {identity.removeprefix("name:"): client for client, identity in enumerate(identities)}

@@ -137,7 +137,7 @@ def test_rounds_without_their_checkpoint_are_not_dropped(tmp_path: Path) -> None
     "key",
     [
         *("identities", "nodes", "clients_of_nodes", "model", "model.0", "rounds_played", "store.losses"),
-        *("attendance.waited", "attendance.longest", "attendance.present"),
+        *("attendance.waited", "attendance.longest", "attendance.present", "strategy"),
     ],
 )
 def test_a_checkpoint_without_one_of_its_arrays_is_refused(key: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """FairSelection around strategies of the older API, on clients that are functions."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,7 @@ from flwr.common import (
 )
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
-from flwr.server.strategy import FedAdam, FedAvg, FedMedian
+from flwr.server.strategy import FedAdam, FedAvg, FedAvgM, FedMedian
 from flwr.serverapp.strategy import FedAvg as NewerFedAvg
 
 from equifl import Rota, Selector, Uniform
@@ -114,6 +115,30 @@ def test_other_strategies_aggregate_as_they_do(inner: Any, tmp_path: Path) -> No
     play(strategy, federation(), 3)
     first, last = rows(tmp_path)[0], rows(tmp_path)[-1]
     assert last["accuracy"] != first["accuracy"]
+
+
+KEEPING = {"adam": FedAdam, "momentum": partial(FedAvgM, server_momentum=0.9)}
+
+
+@pytest.mark.parametrize("make", KEEPING.values(), ids=KEEPING)
+def test_a_strategy_goes_on_with_what_it_kept(make: Any, tmp_path: Path) -> None:
+    for name, lengths in (("whole", [6]), ("parts", [3, 3])):
+        for length in lengths:
+            inner = make(initial_parameters=ndarrays_to_parameters(START))
+            strategy = fair(Rota(), inner, folder=tmp_path / name, resume=True)
+            play(strategy, federation(), length)
+    whole, parts = rows(tmp_path / "whole"), rows(tmp_path / "parts")
+    assert [row["cohort"] for row in parts] == [row["cohort"] for row in whole]
+    assert parts[-1]["client_accuracy"] == pytest.approx(whole[-1]["client_accuracy"], abs=2e-3)
+
+
+def test_other_hyper_parameters_and_shapes_are_refused_by_name(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path), federation(), 1)
+    with pytest.raises(ValueError, match=r"FedAvg\.fraction_evaluate: 1\.0 there, 0\.5 here"):
+        fair(Rota(), FedAvg(fraction_evaluate=0.5), folder=tmp_path, resume=True)
+    other = FedAvg(initial_parameters=ndarrays_to_parameters([START[0], START[1][:1]]))
+    with pytest.raises(ValueError, match=r"FedAvg\.initial_parameters: 1 is \(2,\) there and \(1,\) here"):
+        fair(Rota(), other, folder=tmp_path, resume=True)
 
 
 def nan(result: FitRes) -> FitRes:

@@ -1,0 +1,198 @@
+"""What a wrapped strategy keeps between rounds, as arrays of a checkpoint; and its settings, to be compared."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.common import Parameters
+from numpy.typing import NDArray
+
+from equifl.flower.wrapped import chain
+
+log = logging.getLogger("flwr")
+
+_KEY = "strategy"
+# Set anew in every round, from what is sent then.
+_OF_A_ROUND = {"current_arrays", "current_bst", "current_round_params", "pre_weights", "_pending_events"}
+_DATA = (np.ndarray, ArrayRecord, Parameters, bytes)
+
+
+class StrategyState:
+    """The state of a strategy and of those that it wraps: what is kept in their attributes and changes.
+
+    Settings are the values that its attributes have now, before the first round. Its state is whatever has another
+    value later: numbers, text, arrays, lists and tables of them, and what has a `state_dict` and a `load_state_dict`,
+    as a privacy accountant has. A strategy that has both itself decides what its state is.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        self._parts = _named(strategy)
+        self.settings = {name: dict(_settings(part)) for name, part in self._parts.items()}
+        self._told = False
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it, as plain arrays."""
+        arrays: list[NDArray[Any]] = []
+        unsaved: list[str] = []
+        saved: dict[str, Any] = {}
+        for name, part in self._parts.items():
+            saved[name] = {}
+            for field, value in [("", part)] if _restores(part) else _attributes(part):
+                if not _is_state(value, self.settings[name].get(field)):
+                    continue
+                try:
+                    saved[name][field] = _encoded(value, arrays)
+                except TypeError as error:
+                    unsaved.append(f"{name}{'.' if field else ''}{field} ({error})")
+        if unsaved and not self._told:
+            self._told = True
+            advice = "if they change, give the strategy `state_dict` and `load_state_dict`"
+            log.warning("equifl: checkpoints do not hold %s; %s", ", ".join(unsaved), advice)
+        return {_KEY: np.array(json.dumps(saved))} | {f"{_KEY}.{i}": array for i, array in enumerate(arrays)}
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore what `state` returned; ValueError if that cannot be."""
+        try:
+            saved = json.loads(str(state[_KEY]))
+            for name, part in self._parts.items():
+                for field, value in saved[name].items():
+                    now = getattr(part, field, None) if field else part
+                    restored = _decoded(value, now, state)
+                    if restored is not part:
+                        setattr(part, field, restored)
+        except KeyError as error:
+            raise ValueError(f"checkpoint: the strategy's state lacks {error}") from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"checkpoint: the state of {name} cannot be restored: {error}") from None
+
+
+def _named(strategy: Any) -> dict[str, Any]:
+    """The strategy and those that it wraps, by the names of their classes."""
+    found: dict[str, Any] = {}
+    for part in chain(strategy):
+        name = type(part).__name__
+        found[name if name not in found else f"{name} {len(found) + 1}"] = part
+    return found
+
+
+def _attributes(part: Any) -> Iterator[tuple[str, Any]]:
+    for field, value in sorted(getattr(part, "__dict__", {}).items()):
+        if field != "strategy" and field not in _OF_A_ROUND:
+            yield field, value
+
+
+def _settings(part: Any) -> Iterator[tuple[str, Any]]:
+    for field, value in _attributes(part):
+        if not field.startswith("_") and not isinstance(value, _DATA):
+            try:
+                yield field, _plain(value)
+            except TypeError:  # it holds arrays
+                continue
+
+
+def _is_state(value: Any, setting: Any) -> bool:
+    if _restores(value) or isinstance(value, _DATA):
+        return True
+    if callable(value) or isinstance(value, logging.Logger):
+        return False
+    try:
+        return _is_opaque(value) or bool(_plain(value) != setting)
+    except TypeError:
+        return True
+
+
+def _restores(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def _is_opaque(value: Any) -> bool:
+    return not isinstance(value, str | int | float | None | list | tuple | dict | set | np.generic | Path | Enum)
+
+
+def _plain(value: Any, *, within: bool = False) -> Any:
+    """A setting as JSON has it; what is no plain value by the name of its type. TypeError for arrays."""
+    if isinstance(value, _DATA):
+        raise TypeError
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None and within:
+        return "None"  # in lists of a configuration there is none
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        plain = [_plain(each, within=True) for each in value]
+        return sorted(plain, key=repr) if isinstance(value, set) else plain
+    if isinstance(value, Path | Enum):
+        return str(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _encoded(value: Any, arrays: list[NDArray[Any]]) -> Any:
+    """A value as JSON, with its arrays appended to `arrays`; TypeError, with its type, for what has no such form."""
+
+    def kept(array: NDArray[Any]) -> int:
+        if array.dtype.hasobject:
+            raise TypeError("an array of objects")
+        arrays.append(array)
+        return len(arrays) - 1
+
+    if isinstance(value, np.ndarray):
+        return {"array": kept(value)}
+    if isinstance(value, np.generic):
+        return {"scalar": kept(np.asarray(value))}
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": kept(np.frombuffer(value, np.uint8))}
+    if isinstance(value, ArrayRecord):
+        return {"arrays": [[name, kept(array.numpy())] for name, array in value.items()]}
+    if isinstance(value, Parameters):
+        return {"parameters": [value.tensor_type, [kept(np.frombuffer(each, np.uint8)) for each in value.tensors]]}
+    if isinstance(value, dict):
+        return {"dict": [[_encoded(key, arrays), _encoded(each, arrays)] for key, each in value.items()]}
+    if isinstance(value, list | tuple | set):
+        return {type(value).__name__: [_encoded(each, arrays) for each in value]}
+    if _restores(value):
+        return {"state_dict": _encoded(value.state_dict(), arrays)}
+    raise TypeError(type(value).__name__)
+
+
+def _decoded(value: Any, now: Any, state: Mapping[str, NDArray[Any]]) -> Any:
+    """What was encoded; `now` is the attribute's present value, which may know how to restore itself."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, given),) = value.items()
+
+    def array(i: int) -> NDArray[Any]:
+        return state[f"{_KEY}.{i}"]
+
+    if kind == "array":
+        return array(given).copy()
+    if kind == "scalar":
+        return array(given)[()]
+    if kind == "bytes":
+        return array(given).tobytes()
+    if kind == "arrays":
+        return ArrayRecord({name: Array(array(i)) for name, i in given})
+    if kind == "parameters":
+        return Parameters([array(i).tobytes() for i in given[1]], given[0])
+    if kind == "dict":
+        return {_decoded(key, None, state): _decoded(each, None, state) for key, each in given}
+    if kind == "state_dict":
+        now.load_state_dict(_decoded(given, None, state))
+        return now
+    made = {"list": list, "tuple": tuple, "set": set}[kind]
+    return made(_decoded(each, None, state) for each in given)
