@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from equifl._numerics.mapped import own_copy
+from equifl._numerics.threads import tiles
 from equifl.outliers import clip_outliers, lower_median
 from equifl.signals import Bools, Floats, Ints, Signals
 
@@ -32,14 +34,15 @@ _TURNS = 20  # of the last seats, as many as select everybody so many times, a s
 _LOST = 1e-6  # of a squared distance: what float32 rounds away
 
 
-def guarded(signals: Signals, *, given_sizes: Floats | None = None, lengths: bool = True) -> Signals:
+def guarded(signals: Signals, *, given_sizes: Floats | None = None) -> Signals:
     """The signals as a selector should see them if some clients exaggerate.
+
+    Updates are copied where any is too long; of a memory-mapped file only the pages that these are in.
 
     Args:
         signals: as clients reported them.
         given_sizes: (N,) sizes that the server has from elsewhere, nan where it has none. Those are no claims: they
             stay, and a client that is larger than the mean has a larger share.
-        lengths: whether to limit the lengths of updates, which copies them where any is too long.
 
     >>> signals = Signals(losses=[0.5, 0.6, 0.9, 1e9], updates=[[1.0], [-1.0], [1.5], [1e9]])
     >>> seen = guarded(signals)
@@ -53,7 +56,7 @@ def guarded(signals: Signals, *, given_sizes: Floats | None = None, lengths: boo
         "losses": _limited(signals.losses, over),
         "sizes": _limited(signals.sizes, over, claimed=~known & (signals.sizes != 1.0)),  # 1 is the default: unknown
     }
-    norms = signals.norms if lengths else None
+    norms = signals.norms
     if norms is not None:
         typical = typical_lengths(norms, signals.last_selected)
         much = over_share(signals, weights, np.mean)
@@ -124,8 +127,9 @@ def _shortened(signals: Signals, norms: Floats, target: Floats) -> dict[str, Any
     for name in ("updates", "bias_updates"):
         rows = getattr(signals, name)
         if rows is not None:
-            changed[name] = rows.copy()
-            changed[name][far] = rows[far] * factor[far, None]
+            changed[name] = own_copy(rows)
+            for tile in tiles(range(len(far)), 8 * rows.shape[1]):
+                changed[name][far[tile]] = rows[far[tile]] * factor[far[tile], None]
     if signals.lengths is not None:
         changed["lengths"] = target
     if signals.distances is not None:

@@ -18,13 +18,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from equifl._numerics.checksums import checksums
+from equifl._numerics.mapped import Mapped
 from equifl._numerics.threads import on_all_cores, tiles
 from equifl.signals import Bools, Floats, Ints
 from equifl.sketch import CountSketch
@@ -33,8 +34,6 @@ _WRITTEN_BYTES = 2**24  # at a time
 _START = 128  # of the checksums in their file; before them is a line of JSON
 _EARLIER = ".json"  # where an earlier version, which had no checksums, kept the seed
 PATIENCE = 0.5  # seconds to wait for a row that another process is writing, which takes less than a millisecond
-
-Mapped: TypeAlias = "np.memmap[Any, np.dtype[Any]]"
 
 
 @dataclass(frozen=True)

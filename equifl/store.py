@@ -54,8 +54,7 @@ class SignalStore:
         catch_up: turns that a client that was absent, or joins, may be behind the others, 0 or more.
         sizes: (N,) training examples, where the server knows them itself (default 1).
         guard: whether to limit what losses, sizes and lengths of updates are worth to the clients that report them
-            (`equifl.guard`). Sizes given above are the server's own, and stay. Updates in a memory map are too many to
-            copy, so their lengths are not limited.
+            (`equifl.guard`). Sizes given above are the server's own, and stay.
         sketch: the sketch that updates are made with, if any; sketches of another length, or another stated seed, are
             rejected.
         dtype: of the stored updates: float32, or float16, which has three digits and a maximum of 65,504.
@@ -254,8 +253,8 @@ class SignalStore:
         """`Signals` at the start of round `round`; `available` replaces the stored one for this round.
 
         `distances` are passed on, for a caller that keeps the updates and their pairwise distances elsewhere; a guard
-        limits them only if `lengths` were reported, too. Only the short arrays are copied, unless a guard shortens
-        updates: `updates` is the store's own memory, read-only, so use the value before the next `observe`.
+        limits them only if `lengths` were reported, too. Only the short arrays are copied, and updates if a guard
+        shortens any; else `updates` is the store's own memory, read-only, so use the value before the next `observe`.
         """
         present = None if available is None else check_available(len(self), available)
         signals = Signals(
@@ -274,7 +273,7 @@ class SignalStore:
             **{name: array.copy() for name, array in self._optional.items()},
         )
         if self.guard:
-            signals = guarded(signals, given_sizes=self._given_sizes, lengths=self._file is None)
+            signals = guarded(signals, given_sizes=self._given_sizes)
         if present is not None and present.any():
             self._present = signals.round, present.copy()
         return signals

@@ -177,10 +177,22 @@ def test_a_store_without_a_guard_changes_nothing() -> None:
     np.testing.assert_array_equal(seen.updates, updates)
 
 
-def test_updates_in_a_memory_map_are_not_copied(tmp_path: Any) -> None:
-    store = SignalStore(3, guard=True, sketch=CountSketch(length=4), memory_map=tmp_path / "sketches")
-    store.observe(range(3), updates=np.diag([1.0, 1.0, 50.0]) @ np.eye(3, 4))
-    assert norms(store.signals(0).updates).tolist() == [1, 1, 50]
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_updates_in_a_memory_map_are_shortened_and_the_file_stays(tmp_path: Any, dtype: str) -> None:
+    sent = np.random.default_rng(0).normal(size=(40, 4))
+    sent[[3, 30]] *= 50
+    sketch, file = CountSketch(length=4), tmp_path / "sketches"
+    stores = [SignalStore(40, guard=True, sketch=sketch, dtype=dtype, memory_map=path) for path in (file, None)]
+    for store in stores:
+        store.observe(range(40), updates=sent)
+        store.observe(range(5), round=0)  # updates of two ages
+    before = file.read_bytes()
+    mapped, plain = (store.signals(1).updates for store in stores)
+    np.testing.assert_array_equal(mapped, plain)
+    assert norms(mapped).max() < 2 * LONGEST * np.median(norms(mapped))
+    assert file.read_bytes() == before
+    stores[0].observe([3], updates=sent[:1])
+    np.testing.assert_array_equal(norms(stores[0].signals(1).updates)[3], norms(sent[:1].astype(dtype)))
 
 
 @pytest.mark.parametrize("selector", [PowerOfChoice(candidates=20), SubTrunc(lam=1.0, b=1e12, phi="identity")])

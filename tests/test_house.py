@@ -17,7 +17,16 @@ TESTS = Path(__file__).parent
 
 # A module may import those before it and nothing else of ours. The private numerics are modules of their own here:
 # some of them serve the signals, and some are made for them.
-ORDER = ["extras", "_numerics.checks", "_numerics.threads", "signals", "outliers", "guard", "sketch"]
+ORDER = [
+    "extras",
+    "_numerics.checks",
+    "_numerics.threads",
+    "signals",
+    "_numerics.mapped",
+    "outliers",
+    "guard",
+    "sketch",
+]
 ORDER += ["_numerics.checksums", "sketch_file", "store"]
 ORDER += [
     "_numerics.bounds",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from equifl._numerics.bounds import Bounds, Survey, bounds_and_mean, sampled
+from equifl._numerics.mapped import mapping
 from equifl.cluster.session import connection, stored
 from equifl.cluster.shard import Part, Request
 from equifl.cluster.watch import ClusterLostError
@@ -206,13 +207,8 @@ class SpreadFacilityLocation(SetFunction):
 
 def _file(updates: Floats) -> tuple[str, str, int, tuple[int, int]] | None:
     """The file that all of `updates` are mapped from, if they are."""
-    owner: Any = updates
-    while owner is not None and not isinstance(owner, np.memmap):
-        owner = getattr(owner, "base", None)
-    # The outermost one has the file's offset and shape; a part of it would begin elsewhere.
-    if owner is None or owner.filename is None or owner.shape != updates.shape or not updates.flags.c_contiguous:
-        return None
-    if owner.ctypes.data != updates.ctypes.data or owner.dtype != updates.dtype:
+    owner = mapping(updates)
+    if owner is None:
         return None
     owner.flush()  # for machines that see the file over a network
     return str(owner.filename), owner.dtype.str, int(owner.offset), (int(owner.shape[0]), int(owner.shape[1]))
