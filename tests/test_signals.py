@@ -32,6 +32,13 @@ def test_distances_say_whose_update_is_known() -> None:
     assert Signals(distances=distances).knows_update.tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_large_updates_are_known_although_their_sum_is_not(dtype: type) -> None:
+    most = np.finfo(dtype).max if dtype is not np.float64 else 1e300
+    updates: Any = np.array([[most, most], [NAN, NAN], [-most, -most]], dtype)
+    assert Signals(updates=updates).knows_update.tolist() == [True, False, True]
+
+
 def test_is_a_value_that_cannot_be_written_through() -> None:
     signals = Signals(losses=np.array([0.5, 1.0]), updates=np.ones((2, 2)))
     with pytest.raises(ValueError, match="read-only"):
