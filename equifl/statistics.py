@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from equifl._numerics.checks import numbers, require, vector
 from equifl.extras import needed_by
 
+_ROUNDING = 1e-12  # of a value: differences that vary by less are equal
+
 
 def interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
     """Mean and half-width of its Student t interval: t_{(1 + confidence)/2, n - 1} * s / sqrt(n), over n repetitions.
@@ -48,9 +50,11 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95) -> 
 
 
 def p_value(values: ArrayLike, baseline: ArrayLike) -> float:
-    """The two-sided p of the paired t test that x_i - y_i has the mean 0; nan for a single pair. Needs scipy.
+    """The two-sided p of the paired t test that x_i - y_i has the mean 0. Needs scipy.
 
-    It is below 0.05 if and only if the interval of `paired` excludes zero.
+    It is nan for a single pair, and where all differences are equal but for rounding and not 0: their spread, with
+    which the test compares the mean, is then unknown. Else it is below 0.05 if and only if the interval of `paired`
+    excludes zero.
 
     >>> round(p_value([11, 22, 33], [10, 20, 30]), 4)
     0.0742
@@ -59,8 +63,8 @@ def p_value(values: ArrayLike, baseline: ArrayLike) -> float:
     n = len(np.asarray(values))
     if n < 2:
         return math.nan
-    if half_width == 0:
-        return 1.0 if mean == 0 else 0.0
+    if half_width <= _ROUNDING * max(np.abs(values).max(), np.abs(baseline).max()):
+        return 1.0 if half_width == mean == 0 else math.nan
     from scipy.special import stdtr, stdtrit
 
     return float(2 * stdtr(n - 1, -abs(mean) / half_width * stdtrit(n - 1, 0.975)))

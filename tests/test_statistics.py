@@ -30,6 +30,19 @@ def test_paired_is_the_interval_of_the_differences() -> None:
     assert statistics.paired([11, 102, 1003], [10, 100, 1000]) == statistics.interval([1, 2, 3])
 
 
+@pytest.mark.parametrize("here", [[2.0, 3.0], [87.3, 86.1], [1e9 + 0.1, 0.2]])
+def test_equal_differences_have_no_p_because_their_spread_is_unknown(here: list[float]) -> None:
+    there = [value - 0.1 for value in here]  # but for rounding
+    assert math.isnan(statistics.p_value(here, there))
+    assert statistics.p_value(here, here) == 1
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_p_does_not_depend_on_the_unit(scale: float) -> None:
+    here, there = scale * np.array([1.1, 2.2, 3.3]), scale * np.array([1.0, 2.0, 3.0])
+    assert statistics.p_value(here, there) == pytest.approx(0.0742, abs=1e-4)
+
+
 def test_excludes_zero_by_hand() -> None:
     assert statistics.excludes_zero(-2.0, 1.9)  # -3.9 .. -0.1
     assert not statistics.excludes_zero(-2.0, 2.0)  # 0 is on the edge

@@ -18,6 +18,7 @@ from typing import Any
 from equifl._numerics.checks import require
 from equifl.experiment.config import Config
 from equifl.experiment.from_toml import read, suggestion
+from equifl.experiment.task_table import score_of
 
 Values = Mapping[str, Sequence[Any]]  # by dotted key, as in --set
 
@@ -77,6 +78,10 @@ def points(load: Any, sweep: Values) -> dict[str, Config]:
         pairs = dict(zip(outer, combination, strict=True))
         config = load([f"{key}={json.dumps(value)}" for key, value in pairs.items()])
         found[_named(pairs)] = _swept_selectors(config, inner)
+    scores = dict.fromkeys(score_of(config.as_dict()).title for config in found.values())
+    if len(scores) > 1:
+        keys = " with ".join(key for key in outer if key.partition(".")[0] == "task")
+        raise ValueError(f"sweep: {keys} gives different scores ({', '.join(scores)}); sweep experiments of one score")
     return found
 
 
@@ -106,7 +111,11 @@ def _swept_selectors(config: Config, sweep: Values) -> Config:
 
 
 def _named(pairs: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in pairs.items())
+    """Parameters as `parameters_of` reads them: values in JSON, text without quotes if that is clear."""
+    shown = {key: json.dumps(value, ensure_ascii=False) for key, value in pairs.items()}
+    texts = {key: value for key, value in pairs.items() if isinstance(value, str)}
+    plain = {key: text for key, text in texts.items() if _read(f"{key}={text}") == {key: text}}
+    return ", ".join(f"{key}={value}" for key, value in (shown | plain).items())
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -126,8 +135,27 @@ def parameters_of(name: str) -> dict[str, Any]:
     ({'lam': 0.5, 'train.model': 'mlp'}, {})
     """
     match = _BRACKETS.fullmatch(name)
-    pairs = [pair.partition("=") for pair in match[2].split(", ")] if match else []
-    return {key: _value(text) for key, _, text in pairs} if all(equals for _, equals, _ in pairs) else {}
+    return _read(match[2]) if match else {}
+
+
+def _read(text: str) -> dict[str, Any]:
+    """What `_named` wrote; nothing of other text."""
+    found: dict[str, Any] = {}
+    while True:
+        key, equals, rest = text.partition("=")
+        if not equals or not rest:
+            return {}
+        try:
+            value, end = json.JSONDecoder().raw_decode(rest)
+        except ValueError:
+            value, end = None, -1
+        if end < 0 or rest[end : end + 2] not in ("", ", "):  # text without quotes
+            value = rest.partition(", ")[0]
+            end = len(value)
+        found[key] = value
+        if end == len(rest):
+            return found
+        text = rest[end + 2 :]
 
 
 def with_parameters(name: str, pairs: str) -> str:
@@ -150,10 +178,3 @@ def baseline_of(name: str, baseline: str, names: Iterable[str]) -> str | None:
     fitting = [other for other in names if other == baseline or other.startswith(f"{baseline}[")]
     fitting = [other for other in fitting if parameters_of(other).items() <= own or other == baseline]
     return max(fitting, key=lambda other: len(parameters_of(other)), default=None)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

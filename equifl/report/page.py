@@ -25,6 +25,7 @@ from equifl.experiment.measures import Measure, more_measures
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.results import Results
 from equifl.experiment.table import Table
+from equifl.experiment.table_formats import shown_name
 from equifl.experiment.task_table import Score
 from equifl.report.figures import Drawing, Rows, draw
 from equifl.report.numbers import HOSTS, Numbers, make_numbers
@@ -58,7 +59,12 @@ def make_page(results: Results) -> str:
     environment = Environment(  # loads the template beside this file
         loader=PackageLoader("equifl.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"nan": math.isnan, "data_uri": data_uri, "display_name": display_name}
+    environment.filters |= {
+        "nan": math.isnan,
+        "data_uri": data_uri,
+        "display_name": display_name,
+        "shown_name": shown_name,
+    }
     return environment.get_template("template.html.j2").render(
         title=_title(config["data"]["name"], numbers),
         recorder=next((recorder for host, recorder in HOSTS.items() if host in config), None),

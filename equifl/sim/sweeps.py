@@ -13,6 +13,7 @@ from equifl.experiment.atomic_write import replacing
 from equifl.experiment.config import Config
 from equifl.experiment.results import Results, join_sweep, sweep_folders
 from equifl.experiment.run_folder import CONFIG, SWEEP
+from equifl.experiment.sweep import parameters_of
 from equifl.sim.simulation import simulate
 
 log = logging.getLogger("equifl")
@@ -49,7 +50,7 @@ def _prepared(path: Path, names: list[str]) -> dict[str, Path]:
     there = sweep_folders(path) if (path / SWEEP).exists() else {}
     if not there and any(path.iterdir()):
         raise ValueError(f"{path}: is not empty and holds no sweep; choose another folder")
-    keys = {tuple(pair.partition("=")[0] for pair in name.split(", ")) for name in (*there, *names)}
+    keys = {tuple(parameters_of(f"[{name}]")) for name in (*there, *names)}
     if len(keys) > 1:
         over = " and ".join(", ".join(key) for key in sorted(keys))
         raise ValueError(f"{path}: holds a sweep over other keys ({over}); choose another folder")

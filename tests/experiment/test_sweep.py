@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from equifl.experiment.config import Config
-from equifl.experiment.sweep import load_points, parse, points
+from equifl.experiment.sweep import baseline_of, load_points, parameters_of, parse, points
 
 TINY = ["rounds=2", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
 
@@ -30,6 +30,22 @@ def test_anything_else_becomes_experiments_of_all_combinations() -> None:
     ]
     assert [config.train.lr for config in found.values()] == [0.1, 0.1, 0.2, 0.2]
     assert found["train.lr=0.1, data.partition.kind=iid"].data.partition.kind == "iid"
+
+
+@pytest.mark.parametrize("values", [[[30], [30, 45]], ["a, b=c", "1", 1, "[x]", 'say "no"', "0.5x", "true"]])
+def test_values_of_any_form_stay_parameters(values: list[Any]) -> None:
+    names = list(points(lambda more: Config.load(None, TINY), {"train.model": values, "train.lr": [1]}))
+    assert [parameters_of(f"rota[{name}]") for name in names] == [{"train.model": v, "train.lr": 1} for v in values]
+    others = [f"uniform[{name}]" for name in names]
+    assert [baseline_of(f"rota[{name}]", "uniform", others) for name in names] == others
+
+
+def test_a_sweep_that_changes_the_score_is_refused_before_anything_is_played() -> None:
+    message = "sweep: task.name gives different scores (accuracy %, R²); sweep experiments of one score"
+    with pytest.raises(ValueError) as error:
+        made(task__name=["classification", "regression"], train__lr=[0.1, 0.2])
+    assert str(error.value) == message
+    assert len(made(task__loss=["a:b", "a:c"])) == 2  # both of accuracies
 
 
 def test_without_a_sweep_there_is_one_experiment_without_a_name() -> None:

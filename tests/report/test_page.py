@@ -122,6 +122,17 @@ def test_the_table_shows_the_style_of_every_selector() -> None:
         assert marker["d"] == wanted.path
 
 
+def test_the_parameters_of_a_sweep_are_columns_of_its_tables() -> None:
+    config = configuration(["uniform", "subtrunc[lam=0.5, phi=<b>]"])
+    page = make_page(Results(config, MADE_WITH, records(config)))
+    for table in re.findall("<table>.*?</table>", page, re.DOTALL):
+        head, plain, swept = re.findall("<tr>.*?</tr>", table, re.DOTALL)
+        assert re.findall("<th[^>]*>([^<]*)</th>", head)[:3] == ["selector", "lam", "phi"]
+        assert re.findall('<td class="swept">(.*?)</td>', plain) == ["", ""]
+        assert re.findall('<td class="swept">(.*?)</td>', swept) == ["0.5", "&lt;b&gt;"]
+        assert "SubTrunc</th>" in swept
+
+
 def test_every_figure_can_be_saved_as_an_image(page: Reader) -> None:
     buttons = page.all("button", type="button")
     assert [found["data-save"] for found in buttons] == ["png", "svg"] * len(panels(page))
