@@ -89,7 +89,7 @@ def plain(field: str, values: ArrayLike) -> NDArray[Any]:
         )
     try:
         return np.asarray(values)
-    except (TypeError, ValueError) as error:  # rows of different lengths, for example
+    except (TypeError, ValueError, RuntimeError) as error:  # rows of unlike lengths, gradients
         raise ValueError(f"{field}: cannot be read as numbers ({error})") from None
 
 

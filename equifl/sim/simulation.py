@@ -21,7 +21,7 @@ from equifl.sim.data.dataset import Dataset
 from equifl.sim.data.download import Progress
 from equifl.sim.engines.choose import CHOICES
 from equifl.sim.growing import grown
-from equifl.sim.loop.environment import data_options, resolved
+from equifl.sim.loop.environment import data_options, in_table, resolved
 from equifl.sim.players import LocalPlayer, Player
 from equifl.sim.playing import engine_for, finished_results, last_state, part_of_folder, play
 from equifl.sim.settings import Settings, as_written, configured, known_again, require_digest
@@ -90,6 +90,11 @@ def simulate(
     (2, ['uniform', 'rota'])
     """
     callbacks = _checked(callbacks)
+    by_name = "a Config; give keywords by name, as in simulate(rounds=5)"
+    require("config", config, config is None or isinstance(config, Config), by_name)
+    require("sweep", sweep, sweep is None or isinstance(sweep, Mapping), "a table of keys and lists of values")
+    for name, path in (("out", out), ("data_dir", data_dir)):
+        require(name, path, path is None or isinstance(path, str | Path), "a path, or None")
     if dataset is not None and config is None and "data" not in settings:
         settings["data"], dataset = dataset, None
     own = keywords(simulate)
@@ -205,4 +210,8 @@ def _shown(progress: bool | None) -> Iterator[tuple[list[Callback], Progress | N
 
 def load_data(config: Config, data_dir: Path | None, progress: Progress | None = None) -> Dataset:
     """The data set that a configuration asks for."""
-    return load(config.data.name, data_dir=data_dir, progress=progress, **data_options(config))
+    options = data_options(config)
+    try:
+        return load(config.data.name, data_dir=data_dir, progress=progress, **options)
+    except ValueError as error:
+        raise in_table("data", options.keys() - {"clients"}, error) from None

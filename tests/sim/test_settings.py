@@ -124,6 +124,21 @@ def test_owners_of_arrays_are_the_clients(data: Any) -> None:
     np.testing.assert_array_equal(X, before)  # standardised, but not in place
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"config": {"rounds": 2}}, "config: {'rounds': 2} is not allowed; allowed: a Config; give keywords by name"),
+        ({"out": 5}, "out: 5 is not allowed; allowed: a path, or None"),
+        ({"data_dir": 5}, "data_dir: 5 is not allowed; allowed: a path, or None"),
+        ({"sweep": "train.lr"}, "sweep: 'train.lr' is not allowed; allowed: a table of keys and lists of values"),
+    ],
+)
+def test_refuses_other_types_by_keyword(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        simulate(**given)
+    assert str(error.value).startswith(message)
+
+
 @pytest.mark.parametrize("data", [(X, Y), (X, Y, X, Y)], ids=["examples", "splits"])
 def test_arrays_without_owners_are_divided(data: Any) -> None:
     results = simulate(data=data, partition={"kind": "dirichlet", "alpha": 5.0}, clients=4, **MINE)
@@ -152,6 +167,11 @@ def test_arrays_without_owners_are_divided(data: Any) -> None:
         ),
         (X, r"data: 'ndarray' is not allowed; allowed: a name, a Dataset, or arrays"),
         ({"name": GIVEN, "standardise": True}, r"data: \['standardise'\] is not allowed; .* as it is"),
+        ((X, np.eye(3)[Y], OWNERS), r"data: y: is one-hot; allowed: the class of each example, y.argmax\(axis=1\)$"),
+        ((torch.tensor(X, requires_grad=True), Y), r"data: x: cannot be read as numbers \(.*detach"),
+        ({"name": "synthetic", "alpha": -1.0}, r"^data.alpha: -1.0 is not allowed; allowed: 0 or more"),
+        ({"name": "arrays", "path": "/none.npz"}, r"^data.path: '/none.npz' is not allowed; allowed: the path of an"),
+        ({"partition": {"kind": "dirichlet", "alpha": -1.0}}, r"^data.partition.alpha: -1.0 is not allowed"),
         ("minst", r"data: 'minst' is not known; did you mean 'mnist'"),
     ],
 )

@@ -182,6 +182,9 @@ def one_each(field: str, array: NDArray[Any], n: int) -> NDArray[Any]:
 
 def class_each(field: str, y: NDArray[Any], n: int) -> NDArray[Any]:
     """The classes, if there is one for each of n examples, or one for each of its positions."""
+    numbers = y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in "biuf"
+    if numbers and ((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all():
+        raise ValueError(f"{field}: is one-hot; allowed: the class of each example, {field}.argmax(axis=1)")
     return y if y.ndim == 2 and len(y) == n and y.shape[1] > 1 else one_each(field, y, n)
 
 

@@ -61,7 +61,7 @@ class Environment:
         try:
             parts = split(config.data.partition.kind, dataset, clients, rng=rng, **options)
         except ValueError as error:
-            raise ValueError(f"data: {error}") from None
+            raise in_table("data.partition", options, error, "data") from None
         sizes = np.array([len(ids) for ids in parts.train], np.float64)
         trace = None if config.availability.trace is None else read_trace(config.availability.trace, clients)
         clock = Clock.make(config.speed, config.train, sizes, np.random.default_rng([seed, STREAMS.index("speed")]))
@@ -166,6 +166,16 @@ def data_options(config: Config) -> dict[str, object]:
 def partition_options(config: Config) -> dict[str, object]:
     """The options of the partition in the configuration."""
     return _given(config.data.partition, "kind")
+
+
+def in_table(table: str, keys: Iterable[str], error: ValueError, otherwise: str = "") -> ValueError:
+    """An error about one of the keys of a table, as the configuration calls it.
+
+    >>> in_table("data.partition", ["alpha"], ValueError("alpha: -1 is not allowed"))
+    ValueError('data.partition.alpha: -1 is not allowed')
+    """
+    where = f"{table}." if str(error).partition(":")[0] in keys else f"{otherwise}: " if otherwise else ""
+    return ValueError(f"{where}{error}")
 
 
 def _given(section: object, *other: str) -> dict[str, object]:
