@@ -3,6 +3,8 @@
 The real data are read where a copy of their files lies beside the repository; no test goes to the network for them.
 """
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +18,10 @@ settings.register_profile("all", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile("all")
 
+# Tests start from no terminal's width, and with Ctrl-C as usual: shells ignore it for jobs in the background.
+os.environ.pop("COLUMNS", None)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 HERE = Path(__file__).parent
 MARKED = {
     HERE / "flower": "flower",
@@ -23,15 +29,23 @@ MARKED = {
     HERE / "cluster": "ray",
     HERE / "sim" / "engines" / "compiled": "compiled",
 }
+# What waits for processes comes first: where several workers share the files, none is left with a long one at the end.
+FIRST = ["torture", "cluster", "flower", "nvflare", "cli", "report"]
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of a folder by what they need; see the markers in pyproject.toml."""
+    """Mark the tests of a folder by what they need, see the markers in pyproject.toml; and order the folders."""
     for item in items:
         for folder, marker in MARKED.items():
             if item.path.is_relative_to(folder):
                 item.add_marker(marker)
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+    items.sort(key=place)
 
 
 def unpacked(folder: Path, *names: str) -> Path:

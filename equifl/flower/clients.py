@@ -29,6 +29,7 @@ from equifl.flower.replies import (
 from equifl.flower.roster import Roster
 from equifl.flower.wrapped import Reads, nodes_of
 from equifl.hosts.attendance import Attendance, Counted
+from equifl.hosts.back_off import BackOff
 from equifl.hosts.client_signals import ClientSignals
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import require_list
@@ -71,7 +72,7 @@ class Clients:
         self._kind = KindOfReplies(self._updates, log)
         self._known = ClientSignals(sketch, guard=guard)
         require("participation", participation, participation in get_args(Counted), "'all' or 'present'")
-        self._attendance = Attendance(participation)
+        self._attendance, self.back_off = Attendance(participation), BackOff()
         self.present: Collection[int] = ()  # the nodes that were online as the round began
         self._fits = False  # whether any reply was usable so far
         self._agreed: dict[str, Form] = {}  # forms on which two nodes or more agreed, by what they replied to
@@ -229,6 +230,7 @@ class Clients:
         return (
             self._known.state()
             | self._attendance.state()
+            | self.back_off.state()
             | {
                 "identities": np.array(self._roster.identities, np.str_),
                 "nodes": np.array(list(nodes), np.uint64),
@@ -247,6 +249,7 @@ class Clients:
         self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
         self._known.load(state, known, cohorts)
         self._attendance.load(state, known, len(cohorts))
+        self.back_off.load(state)
         self._fits = self._kind.known = bool((self._known.times_selected() > 0).any())
 
     def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
@@ -280,6 +283,7 @@ class Clients:
             if free is not None:
                 self._known.forget([free])
                 self._attendance.forget([free])
+                self.back_off.forget([free])
 
     def _done(self, nodes: list[int]) -> list[bool]:
         """For each node, whether its client's loss is known or not needed."""

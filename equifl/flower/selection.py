@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,6 +23,7 @@ from equifl.aggregators import Aggregator
 from equifl.experiment.run_folder import CHECKPOINT
 from equifl.flower.averaging import fill_in, next_model, require_mean, require_own
 from equifl.flower.clients import Clients, Keys
+from equifl.flower.first_replies import Ends, FirstReplies
 from equifl.flower.forms import Layout, layout_of
 from equifl.flower.probe import Question, questions
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
@@ -81,6 +82,9 @@ class FairSelection(Strategy):
             the running statistics of batch normalisation. None: integers alone.
         aggregator: a server rule of equifl, such as `Memory()`, that takes the place of the mean of the replies, for a
             strategy that averages them. Its memory is in the checkpoint.
+        extra: nodes that are asked to train beyond k: the first k replies end the round.
+        deadline: seconds after which a round of training, or of evaluation, goes on without the replies that did not
+            come. Default: the `timeout` of `start`, an hour.
     """
 
     def __init__(
@@ -106,6 +110,8 @@ class FairSelection(Strategy):
         replies: Kind = "weights",
         leave_out: str | None = RUNNING_STATISTICS,
         aggregator: Aggregator | None = None,
+        extra: int = 0,
+        deadline: float | None = None,
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
@@ -117,14 +123,18 @@ class FairSelection(Strategy):
         require("probe", probe, probe in get_args(Probing), " or ".join(map(repr, get_args(Probing))))
         require("patience", patience, patience >= 0, "0 or more seconds")
         require("replies", replies, replies in get_args(Kind), " or ".join(map(repr, get_args(Kind))))
-        require_open(strategy, self.k)
+        self.extra = integer("extra", extra, least=0)
+        require_open(strategy, self.k, self.extra)
         updates = Updates(leave_out, difference=replies == "delta")
         self._rule = None if aggregator is None else ServerRule(aggregator, updates, log)
         if self._rule is not None:
             require_mean(strategy)
         elif updates.difference:
             require_own(strategy)
-        self._of_replies = {"replies": replies, "leave_out": leave_out}
+        require("deadline", deadline, deadline is None or deadline > 0, "above 0 seconds, or None")
+        self._ends = Ends(self.k if self.extra else None, deadline)
+        self._rounds_end: FirstReplies | None = None
+        self._of_replies = {"replies": replies, "leave_out": leave_out, "extra": self.extra}
         self.probe, self.patience = probe, patience
         self.keys = Keys(loss, accuracy, size)
         self.sketch = sketch or CountSketch()
@@ -192,9 +202,10 @@ class FairSelection(Strategy):
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
         """As Flower's own, whose arguments it takes; when it is over, others may write the folder."""
+        self._rounds_end = FirstReplies(grid, self._ends)
         try:
             self._require_alike(initial_arrays)
-            result = super().start(grid, initial_arrays, *args, **options)
+            result = super().start(self._rounds_end, initial_arrays, *args, **options)
             self._journal.save(self._state)
             return result
         finally:
@@ -227,7 +238,7 @@ class FairSelection(Strategy):
         self.clients.present = online = self._online(grid)
         if self.probe != "never" and online:
             self._ask(grid, online, arrays)
-        chosen = self._choose(online)
+        chosen = self._choose(self._awake(online))
         messages = self._write(
             "train",
             grid,
@@ -268,6 +279,7 @@ class FairSelection(Strategy):
                 log.warning("equifl: round %d: the average is not finite; the model is unchanged", self._number)
                 arrays = None
             # Last: if the strategy fails, the round does not count.
+            self._count_silence(first)
             self.clients.remember_training(self.rounds_played, self._asked, news, signals=signals)
             losses = [one.loss for one in news.values() if one.loss is not None]
             self._row["cohort"] = self.clients.of(self._asked).tolist()
@@ -339,6 +351,21 @@ class FairSelection(Strategy):
         self._enough = min(self.wait_for, max(found, 1))
         return self.clients.meet(grid)
 
+    def _awake(self, online: list[int]) -> list[int]:
+        """The nodes that may be asked: who was silent for long rests, as long as there are enough others."""
+        nodes = dict(zip(self.clients.of(online).tolist(), online, strict=True))
+        awake = self.clients.back_off.awake(nodes, self.rounds_played, least=self.k + self.extra)
+        return [nodes[client] for client in awake]
+
+    def _count_silence(self, first: Collection[int]) -> None:
+        """Count who did not answer; not those whom nobody waited for, which the round's row then names."""
+        silent = [node for node in self._asked if node not in first]
+        cut = self._rounds_end is not None and self._rounds_end.cut
+        if self.extra:
+            self._row["late"] = self.clients.of(silent).tolist() if cut else []
+        who = [self.clients.of(nodes).tolist() for nodes in (first, () if cut else silent)]
+        self.clients.back_off.count(self.rounds_played, answered=who[0], silent=who[1])
+
     def _ask(self, grid: Grid, online: list[int], arrays: ArrayRecord) -> None:
         everyone = self.probe == "everyone"
         asked = online if everyone else sorted(set(self.clients.unknown(online)) - self._probed)
@@ -351,7 +378,7 @@ class FairSelection(Strategy):
         self._row["bytes_up"] += up
 
     def _choose(self, online: list[int]) -> list[int]:
-        k = min(self.k, len(online))
+        k = min(self.k + self.extra, len(online))
         if not k:
             return []
         signals = self.clients.signals(self.rounds_played, online)
@@ -396,7 +423,8 @@ class FairSelection(Strategy):
         }
         wrapped |= {"probe": self.probe, "guard": guard, "participation": participation}
         wrapped |= {"sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
-        usual = {"replies": "weights", "leave_out": RUNNING_STATISTICS}  # folders of earlier versions lack both
+        usual = {"replies": "weights", "leave_out": RUNNING_STATISTICS, "extra": 0}
+        # Folders of earlier versions lack them.
         wrapped |= {key: value for key, value in self._of_replies.items() if value != usual[key]}
         wrapped |= {} if self._rule is None else {"aggregator": self._rule.table}
         return {

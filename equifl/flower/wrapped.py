@@ -19,29 +19,19 @@ class TooFewNodes(Exception):  # noqa: N818
     """The wrapped strategy waits for more nodes than it can see."""
 
 
-class PartOfGrid(Grid):
-    """A grid on which only some nodes are online.
+class Relay(Grid):
+    """A grid that does what another one does."""
 
-    Flower's strategies poll until enough nodes are online. From the fourth poll on, once `patience` seconds have
-    passed, it raises `TooFewNodes`, so that a strategy cannot wait for ever.
-    """
-
-    def __init__(self, grid: Grid, shown: Callable[[], list[int]], patience: float) -> None:
-        self._grid, self._shown = grid, shown
-        self._until = time.monotonic() + patience
-        self._times_asked = 0
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
 
     def get_node_ids(self) -> Iterable[int]:
         """The visible nodes."""
-        self._times_asked += 1
-        if self._times_asked > 3 and time.monotonic() > self._until:
-            raise TooFewNodes
-        return self._shown()
+        return self._grid.get_node_ids()
 
     def get_nodes(self) -> Iterable[Any]:
         """The visible nodes, with Flower's information on each."""
-        shown = set(self.get_node_ids())
-        return [node for node in nodes_of(self._grid) if node.node_id in shown]
+        return nodes_of(self._grid)
 
     def set_run(self, run: Any) -> None:
         self._grid.set_run(run)
@@ -63,6 +53,32 @@ class PartOfGrid(Grid):
         return self._grid.send_and_receive(messages, timeout=timeout)
 
 
+class PartOfGrid(Relay):
+    """A grid on which only some nodes are online.
+
+    Flower's strategies poll until enough nodes are online. From the fourth poll on, once `patience` seconds have
+    passed, it raises `TooFewNodes`, so that a strategy cannot wait for ever.
+    """
+
+    def __init__(self, grid: Grid, shown: Callable[[], list[int]], patience: float) -> None:
+        super().__init__(grid)
+        self._shown = shown
+        self._until = time.monotonic() + patience
+        self._times_asked = 0
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The visible nodes."""
+        self._times_asked += 1
+        if self._times_asked > 3 and time.monotonic() > self._until:
+            raise TooFewNodes
+        return self._shown()
+
+    def get_nodes(self) -> Iterable[Any]:
+        """The visible nodes, with Flower's information on each."""
+        shown = set(self.get_node_ids())
+        return [node for node in super().get_nodes() if node.node_id in shown]
+
+
 def nodes_of(grid: Grid) -> Iterable[Any]:
     """Flower's information on each node; only ids, in versions without `get_nodes`."""
     if hasattr(grid, "get_nodes"):
@@ -70,7 +86,7 @@ def nodes_of(grid: Grid) -> Iterable[Any]:
     return [SimpleNamespace(node_id=node_id) for node_id in grid.get_node_ids()]
 
 
-def require_open(strategy: Strategy, k: int) -> None:
+def require_open(strategy: Strategy, k: int, extra: int = 0) -> None:
     """Raise ValueError for a strategy that would sample among the selected nodes, or wait for more than k."""
     what = "a flwr.serverapp.strategy.Strategy; for those of flwr.server.strategy there is equifl.flower.legacy"
     require("strategy", strategy, isinstance(strategy, Strategy), what)
@@ -84,6 +100,8 @@ def require_open(strategy: Strategy, k: int) -> None:
             require(f"{name}.{field}", least, least <= k, f"at most k = {k}: it sees no more nodes than that")
         sampled = getattr(part, "num_sampled_clients", k)
         require(f"{name}.num_sampled_clients", sampled, sampled == k, f"k = {k}")
+        exactly = hasattr(part, "num_sampled_clients")
+        require("extra", extra, not (extra and exactly), f"0 with {name}, whose noise is for k replies")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Waiting for nodes costs no time."""
     mine = Clock()
-    monkeypatch.setattr("equifl.flower.selection.time", mine)
+    for name in ("selection", "first_replies"):
+        monkeypatch.setattr(f"equifl.flower.{name}.time", mine)
     return mine
 
 

@@ -33,6 +33,9 @@ class PretendGrid(Grid):
         self.offline: set[int] = set()
         self.faults: dict[int, Fault] = {}
         self.asked: list[tuple[str, int]] = []
+        self.timeouts: list[tuple[str, float | None]] = []
+        self.looks: dict[int, int] = {}  # of a node: its replies are there at which pull (default the first)
+        self._under_way: list[tuple[int, Message]] = []
         self.about = about
 
     def get_node_ids(self) -> Iterable[int]:
@@ -46,7 +49,9 @@ class PretendGrid(Grid):
             yield SimpleNamespace(node_id=node, registered_at=registered, **about)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        return list(self._replies(messages))
+        sent = list(messages)
+        self.timeouts += [(sent[0].metadata.message_type, timeout)] if sent else []
+        return list(self._replies(sent))
 
     def _replies(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:
@@ -69,10 +74,16 @@ class PretendGrid(Grid):
         raise NotImplementedError
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
+        sent = list(messages)
+        first = len(self.asked)
+        self._under_way += [(self.looks.get(one.metadata.src_node_id, 1), one) for one in self._replies(sent)]
+        return [f"m{first + i + 1}" for i in range(len(sent))]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
+        ids = set(message_ids)
+        mine = [(looks - 1, one) for looks, one in self._under_way if one.metadata.reply_to_message_id in ids]
+        self._under_way = [pair for pair in mine if pair[0] > 0]
+        return [one for looks, one in mine if looks <= 0]
 
 
 def honestly(question: Message, reply: Message) -> list[Message]:

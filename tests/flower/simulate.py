@@ -33,6 +33,8 @@ def main(grid: Grid, context: Context) -> None:
         for name, rounds in (("whole", ROUNDS), ("parts", STOP)):
             strategy = FairSelection(FedAvg(), DivFL(), folder=folder / name, **options)  # type: ignore[arg-type]
             strategy.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=rounds, timeout=60)
+        strategy = FairSelection(FedAvg(), Rota(), k=5, extra=10, wait_for=20, folder=folder / "extra")
+        strategy.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=60)
     else:
         strategy = FairSelection.resume(folder / "parts", FedAvg(), DivFL(), **options)
         assert strategy.arrays is not None

@@ -64,6 +64,13 @@ def test_a_run_continued_in_another_process_chooses_as_an_unbroken_one(folder: P
     assert [row["client_accuracy"] for row in parts] == [row["client_accuracy"] for row in whole]
 
 
+def test_a_round_of_a_larger_cohort_ends_with_the_first_replies(folder: Path) -> None:
+    played = rows(folder / "extra")
+    assert [len(row["cohort"]) for row in played] == [15, 15]
+    assert all(len(set(row["cohort"]) - set(row["late"])) >= 5 for row in played)
+    assert played[-1]["local_loss"] is not None
+
+
 def test_a_federation_gets_the_report_of_a_simulation(folder: Path) -> None:
     page = load_results(folder / "first-FedAvg-Rota").report().read_text()
     assert "Flower: 20 clients, 4 rounds, 1 seed" in page
