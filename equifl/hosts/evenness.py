@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from equifl.hosts.attendance import Attendance
+from equifl.hosts.part_of_clients import intervals
 from equifl.metrics import fairness
 from equifl.signals import Ints
 
@@ -31,5 +32,7 @@ def evenness(
         even = fairness(accuracy)
         by_client = [round(100 * found[i][0], 4) if i in found else None for i in range(len(times_selected))]
         row |= {"accuracy": 100 * float(np.average(accuracy, weights=examples)), **even, "client_accuracy": by_client}
+        row |= {"evaluated": len(found), "intervals": intervals(accuracy, examples, len(named))}
         metrics |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}
+        metrics |= {"evaluated": len(found)} | {f"{name}-interval": one for name, one in row["intervals"].items()}
     return row, metrics

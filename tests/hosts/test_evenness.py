@@ -24,6 +24,17 @@ def test_a_row_has_accuracy_by_client_and_the_metrics_are_the_same_figures() -> 
     assert metrics["participation-clients"] == row["participants"] == 3
 
 
+def test_evaluations_of_a_part_of_the_clients_have_their_number_and_intervals() -> None:
+    found = {i: (0.1 * i, 10.0 * (i + 1)) for i in range(5)}
+    row, metrics = evenness(counted([0], clients=20), np.ones(20, np.int64), np.arange(20), found)
+    assert row["evaluated"] == metrics["evaluated"] == 5
+    assert row["intervals"].keys() == {"accuracy", "dissimilarity", "std"}
+    assert metrics["dissimilarity-interval"] == row["intervals"]["dissimilarity"] > 0
+    row, metrics = evenness(counted([0], clients=5), np.ones(5, np.int64), np.arange(5), found)
+    assert (row["evaluated"], row["intervals"]) == (5, {})
+    assert "dissimilarity-interval" not in metrics
+
+
 def test_ids_that_belong_to_nobody_do_not_count_for_participation() -> None:
     row, _ = evenness(counted([1, 2], [0, 1], clients=3), np.array([3, 9, 1]), np.array([0, 2]), {})
     assert row == {"participation": participation([3, 1], [[1], [0]]), "participants": 2}
