@@ -2,6 +2,7 @@
 
     python benchmarks/attacks.py  # 30 minutes on a core; writes results/attacks.json and the tables in docs/attacks.md
     python benchmarks/attacks.py --held-out --data-dir DATA  # scaling on MNIST, with other seeds; 10 minutes
+    python benchmarks/attacks.py --selector subtrunc  # these rows alone, also with --held-out
     python benchmarks/attacks.py --tables  # the tables alone, from the stored results
 
 100 clients of the digits of scikit-learn, two classes each, train a softmax regression; 10 of each round, 60 rounds.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -227,10 +228,10 @@ def play(
     return 100 * float(seats[attacks].sum() / seats.sum()), 100 * float(right.mean())
 
 
-def measured() -> dict[str, Any]:
-    """Every selector and attack: with the guard by all server rules, without it by the median."""
+def measured(names: Iterable[str]) -> dict[str, Any]:
+    """Every attack on these selectors: with the guard by all server rules, without it by the median."""
     rows: dict[str, Any] = {}
-    for name, kind in SELECTORS.items():
+    for name, kind in ((name, SELECTORS[name]) for name in names):
         for label, attack in ATTACKS.items():
             cells = {}
             for guard, rule in [(True, rule) for rule in RULES] + [(False, "median")]:
@@ -239,13 +240,13 @@ def measured() -> dict[str, Any]:
                 cells[f"{rule}, {'guard' if guard else 'no guard'}"] = {"seats": seats, "accuracy": accuracy}
             rows.setdefault(name, {})[label] = cells
         print(name, json.dumps(rows[name]), flush=True)
-    return {"seeds": len(SEEDS), "rows": rows}
+    return rows
 
 
-def held_out(data_dir: Path | None) -> dict[str, Any]:
+def held_out(names: Iterable[str], data_dir: Path | None) -> dict[str, Any]:
     """Seats by selector and attack, with the guard, on data and seeds that its constants were not set on."""
     examples, rows = mnist(data_dir), dict[str, dict[str, float]]()
-    for name, kind in SELECTORS.items():
+    for name, kind in ((name, SELECTORS[name]) for name in names):
         for label in (HONEST, *SCALING):
             runs = [
                 play(kind(), ATTACKS[label], guard=True, seed=seed, examples=examples)[0] for seed in HELD_OUT_SEEDS
@@ -304,13 +305,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", action="store_true", help="write the tables from the stored results")
     parser.add_argument("--held-out", action="store_true", help="measure on MNIST, with other seeds")
+    parser.add_argument("--selector", action="append", choices=list(SELECTORS), help="default: all")
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args()
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    names = given.selector or list(SELECTORS)
+    found: dict[str, Any] = (
+        json.loads(RESULT.read_text()) if RESULT.exists() else {"seeds": len(SEEDS), "rows": {}, "held_out": {}}
+    )
     if given.held_out:
-        found["held_out"] = held_out(given.data_dir)
+        found["held_out"] |= held_out(names, given.data_dir)
     elif not given.tables:
-        found |= measured()
+        found["rows"] |= measured(names)
     RESULT.write_text(json.dumps(found, indent=1) + "\n")
     fill_in(PAGE, tables(json.loads(RESULT.read_text())))
 

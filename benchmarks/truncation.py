@@ -5,7 +5,7 @@
 SubTrunc trains in the setting of table I, with the lambda of table I. In every round each of the paper's lambdas is
 asked as well, with absolute and with relative distances, about the same signals and with the same random draws; so is
 lambda = 0, which is DivFL. Only the first chooses who trains. A pick counts as changed if the client is not in the
-other cohort. Writes results/truncation.json and the tables in docs/results.md.
+other cohort. Writes results/truncation.json and the tables in docs/results-introduced.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from equifl._numerics.distances import Distances
 from equifl.paper.tables import DATA, LAMBDAS, TABLE_1_LAMBDA, configuration
 from equifl.selectors.explanation import explanation
 from equifl.signals import Ints
-from tools.headline import NAMES
+from tools.evidence_tables import NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "truncation.json"
@@ -111,7 +111,7 @@ def main() -> None:
     found = {data: measured(data, given.data_dir) for data in DATA}
     print(tables(found))
     RESULT.write_text(json.dumps({"seeds": len(SEEDS), "data": found}, indent=1) + "\n")
-    fill_in(ROOT / "docs" / "results.md", {"truncation": "\n" + tables(found) + "\n"})
+    fill_in(ROOT / "docs" / "results-introduced.md", {"truncation": "\n" + tables(found) + "\n"})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The tables of docs/results.md from the committed results, so that the page cannot drift from the numbers.
+"""The tables of docs/results.md and docs/results-introduced.md, so that neither page can drift from the numbers.
 
-python -m tools.results_page         # from the root of the repository: rewrites the marked blocks of the page
+python -m tools.results_page         # from the root of the repository: marked blocks of both pages, and figures
 
-A block begins with the line `<!-- table: NAME -->` and ends with `<!-- end -->`. The tables take whatever files are
+A block begins with the line `<!-- table: NAME -->` and ends with `<!-- end -->`. Those of docs/results.md are made by
+tools/evidence_tables.py, from results/evidence; the others here, from results/paper. They take whatever files are
 there, and of each the seeds that all six selectors of table I have.
 """
 
@@ -28,9 +29,10 @@ from equifl.paper.tables import DATA, MEASURES, VARIANTS, Row, configuration, ro
 from equifl.selectors.base import needs
 from equifl.signals import Floats
 from equifl.statistics import excludes_zero, interval, paired
-from tools.headline import NAMES, RESULTS
+from tools import evidence_figures, evidence_tables, paper_evidence
+from tools.evidence_tables import NAMES, table
 
-PAGE = Path("docs/results.md")
+RESULTS, PAGE = Path("results/paper"), Path("docs/results-introduced.md")
 COLUMNS = ("Random", "Power-of-Choice", "DivFL", "SubTrunc", "UnionFL", "Rota")
 SETTINGS: Mapping[str, str] = {
     "paper": "the paper's, stale",
@@ -63,7 +65,7 @@ def names(page: str) -> list[str]:
 
 
 def make_blocks(folder: Path = RESULTS) -> dict[str, str]:
-    """Every block of the page, by its name."""
+    """Every block of docs/results-introduced.md, by its name."""
     first, *others = titles()
     return {
         "table I": paper_tables([first], folder),
@@ -117,11 +119,11 @@ def paper_tables(wanted: Iterable[str], folder: Path = RESULTS) -> str:
         ours = f"ours ({len(setting.seeds)} seeds)"
         header += [f"{NAMES[setting.data]} acc. paper", ours, "dissim. paper", "ours"]
     lines = []
-    for table in wanted:
-        for both in zip(*(rows(table, data) for data in DATA), strict=True):
+    for title in wanted:
+        for both in zip(*(rows(title, data) for data in DATA), strict=True):
             halves = [_paper_cells(row, setting, MEASURES[1:]) for row, setting in zip(both, settings, strict=True)]
             lines.append([both[0].title, *chain.from_iterable(halves)])
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _paper_cells(row: Row, setting: Setting, measures: Iterable[str]) -> list[str]:
@@ -142,7 +144,7 @@ def training_loss(folder: Path = RESULTS) -> str:
     for both in zip(*(rows("table1", data) for data in DATA), strict=True):
         halves = [_paper_cells(row, setting, ["local_loss"]) for row, setting in zip(both, settings, strict=True)]
         lines.append([both[0].title, *chain.from_iterable(halves)])
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def claims_table(folder: Path = RESULTS) -> str:
@@ -152,7 +154,7 @@ def claims_table(folder: Path = RESULTS) -> str:
         setting = Setting(data, "paper", folder)
         judged.append(verdicts(titles(), data, setting.results.finals(), setting.seeds))
     lines = [[both[0].claim.text, *map(_verdict, both)] for both in zip(*judged, strict=True)]
-    return _table(["claim", *(NAMES[data] for data in DATA)], lines)
+    return table(["claim", *(NAMES[data] for data in DATA)], lines)
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -174,7 +176,7 @@ def same_as_divfl(folder: Path = RESULTS) -> str:
             for row in rows("table2", data)
         ]
         lines.append([NAMES[data], *(f"{count} of {len(setting.seeds)}" for count in same)])
-    return _table(["", *(row.title for row in rows("table2", DATA[0]))], lines)
+    return table(["", *(row.title for row in rows("table2", DATA[0]))], lines)
 
 
 def beyond(data: str, folder: Path = RESULTS) -> str:
@@ -186,7 +188,7 @@ def beyond(data: str, folder: Path = RESULTS) -> str:
         for setting in settings
         if setting.seeds
     ]
-    return _table(["setting", "seeds", *COLUMNS], lines)
+    return table(["setting", "seeds", *COLUMNS], lines)
 
 
 def _beyond_cell(setting: Setting, selector: str) -> str:
@@ -216,7 +218,7 @@ def stale_and_fresh(data: str, folder: Path = RESULTS) -> str:
         lines.append(line)
     header = [f"{NAMES[data]}, {len(seeds)} seeds"]
     header += ["dissim. stale", "fresh", "difference", "acc. stale", "fresh", "difference", "MiB up stale", "fresh"]
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def bytes_up(config: Config, name: str, parameters: int) -> int:
@@ -252,7 +254,7 @@ def over_rounds(data: str, folder: Path = RESULTS) -> str:
     for title, other in against.items():
         pairs = [[setting.dissimilarity(name, round) for name in ("rota", other)] for setting, round in points]
         lines.append([title, *(_difference(*pair) for pair in pairs)])
-    return _table([f"{NAMES[data]}, after round", *(str(round) for _, round in points)], lines)
+    return table([f"{NAMES[data]}, after round", *(str(round) for _, round in points)], lines)
 
 
 def _columns(data: str) -> dict[str, str]:
@@ -261,19 +263,18 @@ def _columns(data: str) -> dict[str, str]:
     return {title: selectors[title] for title in COLUMNS}
 
 
-def _each(table: Callable[[str, Path], str], names: Iterable[str], folder: Path) -> str:
-    return "\n\n".join(table(data, folder) for data in names)
+def _each(make: Callable[[str, Path], str], names: Iterable[str], folder: Path) -> str:
+    return "\n\n".join(make(data, folder) for data in names)
 
 
 def _difference(values: Floats, baseline: Floats) -> str:
     return "{:+.2f} ± {:.2f}".format(*paired(values, baseline))
 
 
-def _table(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    cells = list(header)
-    drawn = ["| " + " | ".join(line) + " |" for line in (cells, *lines)]
-    return "\n".join([drawn[0], "|---" * len(cells) + "|", *drawn[1:]])
-
-
 if __name__ == "__main__":
-    PAGE.write_text(rewrite(PAGE.read_text(), make_blocks()))
+    for page, blocks in (
+        (PAGE, make_blocks()),
+        (evidence_tables.PAGE, evidence_tables.blocks() | paper_evidence.blocks()),
+    ):
+        page.write_text(rewrite(page.read_text(), blocks))
+    evidence_figures.write()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,12 @@ def summary(seeds: Iterable[dict[str, list[float]]]) -> dict[str, Any]:
             row[measure] = round(sum(here) / len(here), 2)
             row[f"{measure} less {baseline}"] = [round(number, 2) for number in paired(here, there)]
     return made
+
+
+def best(kind: str, tuned: Mapping[str, Mapping[str, Any]]) -> str:
+    """The candidate of a kind that is the least dissimilar, by the sum over data sets."""
+    names = [name for name in tuned[DATA[0]] if name.startswith(f"{kind} ")]
+    return min(names, key=lambda name: float(sum(rows[name]["expected_dissimilarity"] for rows in tuned.values())))
 
 
 def main() -> None:

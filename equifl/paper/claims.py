@@ -94,9 +94,9 @@ def claims(data: str) -> list[Claim]:
         for a in ours
         for b in theirs
     ]
-    found.append(_trend("dissimilarity falls as lambda grows", "table2", "subtrunc_{}", LAMBDAS, "dissimilarity"))
-    found.append(_trend("accuracy grows with the window", "table3", "unionfl_{}", WINDOWS, "accuracy", below=False))
-    found.append(_trend("dissimilarity falls as the window grows", "table3", "unionfl_{}", WINDOWS, "dissimilarity"))
+    found.append(trend("dissimilarity falls as lambda grows", "table2", "subtrunc_{}", LAMBDAS, "dissimilarity"))
+    found.append(trend("accuracy grows with the window", "table3", "unionfl_{}", WINDOWS, "accuracy", below=False))
+    found.append(trend("dissimilarity falls as the window grows", "table3", "unionfl_{}", WINDOWS, "dissimilarity"))
     names = (f"subtrunc_{lam}_identity", f"subtrunc_{lam}")
     found.append(Claim("identity is less dissimilar than ln(1+x)", "table4", _difference(*names, "dissimilarity")))
     return [replace(claim, printed=float(claim.number(_printed(claim.table, data))[0])) for claim in found]
@@ -119,7 +119,7 @@ def _difference(one: str, other: str, measure: str) -> Callable[[Values], Floats
     return lambda values: values(one, measure) - values(other, measure)
 
 
-def _trend(text: str, table: str, name: str, steps: Sequence[float], measure: str, *, below: bool = True) -> Claim:
+def trend(text: str, table: str, name: str, steps: Sequence[float], measure: str, *, below: bool = True) -> Claim:
     """The least-squares slope over the settings in their order (1, 2, 3, ...), one a seed."""
     order = np.arange(len(steps)) - (len(steps) - 1) / 2
 

@@ -10,7 +10,6 @@ from equifl.paper.runs import PaperResults, run_missing
 from equifl.paper.tables import DATA, configuration, six
 from equifl.sim.loop.federation import Federation
 from equifl.sim.simulation import load_data
-from tools import headline
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "results" / "paper"
@@ -87,8 +86,3 @@ def test_a_committed_trajectory_begins_as_it_does_here(real_data: Path) -> None:
         assert record["accuracy"] == pytest.approx(accuracy, abs=0.1)
         assert record["dissimilarity"] == pytest.approx(dissimilarity, abs=0.1)
         assert record["local_loss"] == pytest.approx(local_loss, abs=0.002)
-
-
-def test_the_readme_says_what_the_results_say() -> None:
-    assert headline.markdown(COMMITTED) in (ROOT / "README.md").read_text()
-    assert headline.svg(COMMITTED) == (ROOT / "docs" / "figures" / "headline.svg").read_text()
