@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 
+from equifl.hosts.server_rule import Reply, ServerRule
 from equifl.hosts.usable import SetAsideError, all_finite
 from equifl.nvflare.results import TrainResult, arrays_of, like, site_of
 
@@ -30,6 +31,8 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         inner: aggregates instead of the average.
         exclude_vars: parameters that keep their values, as a regular expression (NVFlare's `exclude_vars`).
         weights: a factor by site, beside its number of steps (NVFlare's `aggregation_weights`).
+        rule: a server rule of equifl that makes the model instead of the average.
+        ids: the client of each site, for the rule; all clients there are.
     """
 
     def __init__(
@@ -39,10 +42,13 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         *,
         exclude_vars: str | None = None,
         weights: Mapping[str, float] | None = None,
+        rule: ServerRule | None = None,
+        ids: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         self._read, self._inner, self._factors = read, inner, dict(weights or {})
         self._excluded = re.compile(exclude_vars) if exclude_vars else None
+        self._rule, self._ids = rule, {} if ids is None else ids
         self._lock = Lock()  # results come in by several threads
         self._params: Mapping[str, Any] = {}
         self._sent: Mapping[str, NDArray[Any]] = {}
@@ -63,6 +69,7 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             self.overflowed = False  # whether the average was not finite, and the model stays
             self._asked = ()
             self._difference: bool | None = None
+            self._replies: list[Reply] = []
             self._mean: dict[str, NDArray[Any]] = {}
             self._total: dict[str, float] = {}
             if self._inner is not None:
@@ -85,10 +92,15 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             self._asked = ()  # later results do not count
             if not self.results:
                 return self._whole({}, False, None)
+            if self._rule is not None:
+                replies = sorted(self._replies, key=lambda reply: reply.client)  # not as they arrived
+                made, self._replies = self._rule.step(self._sent, replies, len(self._ids)), []
+                kept = {key: array for key, array in made.items() if not self._excludes(key)}
+                return self._whole(kept, False, self._mean_metrics())
             if self._inner is None:
                 return self._whole(self._mean, bool(self._difference), self._mean_metrics())
-            made = self._inner.aggregate_model()
-            return self._whole(made.params, made.params_type == ParamsType.DIFF, made.metrics)
+            mine = self._inner.aggregate_model()
+            return self._whole(mine.params, mine.params_type == ParamsType.DIFF, mine.metrics)
 
     def _take(self, site: str, model: FLModel) -> None:
         if site in self.results:
@@ -96,6 +108,9 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         if site not in self._asked or model.current_round not in (None, self._round):
             raise SetAsideError("it came late, or from a site that was not asked")
         result = self._read(model, self._sent)
+        if self._rule is not None:
+            self._keep(site, result)
+            return
         difference = result.difference if self._difference is None else self._difference
         arrays = result.arrays
         if result.difference != difference:  # all that are averaged must be of one kind
@@ -112,13 +127,26 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         self._difference = difference
         self.results[site] = replace(result, arrays={})  # they are in the average
 
+    def _keep(self, site: str, result: TrainResult) -> None:
+        """Keep a result as whole weights, of which the rule makes the model; arrays that are missing did not move."""
+        assert self._rule is not None
+        moved = {key: self._sent[key] + array if result.difference else array for key, array in result.arrays.items()}
+        arrays = {**self._sent, **moved}
+        self._rule.require_whole(self._sent, arrays)
+        loss = math.nan if result.loss is None else result.loss
+        self._replies.append(Reply(self._ids[site], arrays, self._weight(site, result), loss))
+        self.results[site] = replace(result, arrays={})
+
+    def _excludes(self, key: str) -> bool:
+        return self._excluded is not None and bool(self._excluded.search(key))
+
     def _weight(self, site: str, result: TrainResult) -> float:
         return result.weight * float(self._factors.get(site, 1.0))
 
     def _add(self, arrays: Mapping[str, NDArray[Any]], weight: float) -> None:
         """Move the mean towards these arrays; unlike a sum it cannot overflow."""
         for key, array in arrays.items():
-            if weight <= 0 or (self._excluded is not None and self._excluded.search(key)):
+            if weight <= 0 or self._excludes(key):
                 continue
             total = self._total[key] = self._total.get(key, 0.0) + weight
             if key not in self._mean:

@@ -22,16 +22,20 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from equifl._numerics.checks import integer, require
+from equifl.aggregators import Aggregator
 from equifl.experiment.atomic_write import replacing
 from equifl.experiment.selector_tables import make_selector
 from equifl.hosts.attendance import Attendance
+from equifl.hosts.back_off import BackOff
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import ClientSignals, asked_of_clients
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, State, model_of_state, model_to_state, options_of, unlike
+from equifl.hosts.server_rule import ServerRule
+from equifl.hosts.updates import Updates
 from equifl.hosts.usable import MisfitError, SetAsideError, accuracy_and_size
 from equifl.nvflare.aggregator import CheckedAggregator
-from equifl.nvflare.job_json import plain_model, table_of
+from equifl.nvflare.job_json import plain_model, rule_of, table_of
 from equifl.nvflare.results import STEPS, Keys, TrainResult, arrays_of, like, metrics_of, read_training, site_of
 from equifl.selectors import Selector
 from equifl.signals import Ints
@@ -72,6 +76,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         guard: whether to limit what losses, sizes and lengths of updates are worth to a client (`equifl.guard`).
         sketch_length: how long the sketch of an update is.
         aggregator: a ModelAggregator that aggregates instead of the weighted average; it sees usable results alone.
+        server_rule: a server rule of equifl that makes the model instead of the weighted average: its name, such as
+            "memory", its table, or an object. It holds all results of a round at once.
         model: the global model to begin with, as arrays or nested lists by name; it becomes one of float32. For one
             that is large, or of a framework, give a `persistor_id` instead.
         save_filename: where the global model is saved after every round, in the results of the job, if there is no
@@ -105,6 +111,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         guard: bool = True,
         sketch_length: int = 256,
         aggregator: ModelAggregator | None = None,
+        server_rule: str | Mapping[str, Any] | Aggregator = "",
         model: Mapping[str, Any] | FLModel | None = None,
         save_filename: str = "global_model.npz",
         ignore_result_error: bool | None = True,
@@ -126,6 +133,12 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         require("folder", folder, isinstance(folder, str), "a path, as text")
         self.folder, self.resume, self.guard = folder, bool(resume), bool(guard)
         self.sketch_length = integer("sketch_length", sketch_length, least=1)
+        require("server_rule", server_rule, not (server_rule and aggregator), "'' with an aggregator: one of them")
+        self.server_rule: str | dict[str, Any] = ""
+        self._rule: ServerRule | None = None
+        if server_rule:
+            self.server_rule, rule = rule_of(server_rule)
+            self._rule = ServerRule(rule, Updates(), log)
         super().__init__(
             *args,
             num_clients=num_clients,
@@ -149,7 +162,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._row: dict[str, Any] = {}
         self._asked: list[str] = []
         self._here: list[str] = []  # the sites that were connected as the round began
-        self._attendance = Attendance()
+        self._attendance, self._back_off = Attendance(), BackOff()
         self._journal: Journal | None = None
 
     def run(self) -> None:
@@ -176,9 +189,13 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             self.warning(f"equifl: round {self._played}: {len(here)} sites are connected, not {self.num_clients}")
         self._asked = []
         if k:
-            cohort, why = choose(self._chooser, self._known.at(self._played, self._of(here)), k, seed=self.seed)
+            awake = self._back_off.awake(self._of(here).tolist(), self._played, least=k)
+            signals = self._known.at(self._played, np.array(awake, np.int64))
+            cohort, why = choose(self._chooser, signals, k, seed=self.seed)
             names = list(self._ids)
             self._asked = [names[client] for client in cohort.tolist()]
+            if self._rule is not None:
+                self._rule.selected(self._chooser, signals, cohort)
             self._row |= why
         self.info(f"equifl: round {self._played}: {self._name} chooses {', '.join(self._asked) or 'nobody'}")
         return self._asked
@@ -249,10 +266,16 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         inner = self.aggregator
 
         def read(result: FLModel, sent: Mapping[str, NDArray[Any]]) -> TrainResult:
-            return read_training(result, sent, self._keys, self._needs, self._sketch)
+            return read_training(result, sent, self._keys, wanted, self._sketch)
 
+        wanted = self._needs | ({"losses"} if self._rule is not None and self._rule.needs_loss else set())
         self.aggregator = CheckedAggregator(
-            read, inner, exclude_vars=self.exclude_vars, weights=self.aggregation_weights
+            read,
+            inner,
+            exclude_vars=self.exclude_vars,
+            weights=self.aggregation_weights,
+            rule=self._rule,
+            ids=self._ids,
         )
         path = Path(self.engine.get_workspace().get_result_root(self.fl_ctx.get_job_id()), self.folder)
         self._journal = Journal(
@@ -286,8 +309,11 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         if found := unlike(model, first):
             raise ValueError(f"{path}: its global model is another one ({found}); start in another folder")
         identities = state["identities"].tolist()
-        self._ids = {identity.removeprefix("name:"): client for client, identity in enumerate(identities)}
+        self._ids |= {identity.removeprefix("name:"): client for client, identity in enumerate(identities)}
+        if self._rule is not None:
+            self._rule.load(state)
         self._known.load(state, len(self._ids), self._records.past)
+        self._back_off.load(state)
         self._attendance.load(state, len(self._ids), len(self._records.past))
         self.model.params = {key: like(self.model.params[key], array) for key, array in model.items()}
         self._played = int(state["rounds_played"])
@@ -313,6 +339,10 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         silent = [site for site in self._asked if site not in results and site not in aside]
         if silent:
             self.warning(f"equifl: round {self._played}: no result of {', '.join(silent)} (silent, late or failed)")
+        answered = results.keys() | aside.keys()
+        cut = self.min_responses is not None and len(answered) >= self.min_responses  # the others were not waited for
+        mine = [self._of(sites).tolist() for sites in (answered & self._ids.keys(), () if cut else silent)]
+        self._back_off.count(self._played, answered=mine[0], silent=mine[1])
         if not results:
             self.warning(f"equifl: round {self._played}: no result is usable; the model is unchanged")
         self._fits = self._fits or bool(results)
@@ -381,6 +411,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def _config(self, inner: Any) -> dict[str, Any]:
         """The configuration for the run folder, with a simulation's keys."""
         mine: dict[str, Any] = {"aggregator": type(inner).__name__ if inner is not None else None}
+        mine |= {} if self._rule is None else {"server_rule": self._rule.table}
         mine |= {"evaluate_every": self.evaluate_every, "guard": self.guard}
         mine |= {"sketch": asdict(self._sketch), "metrics": asdict(self._keys)}
         return {
@@ -397,6 +428,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         return {
             **self._known.state(),
             **self._attendance.state(),
+            **self._back_off.state(),
+            **({} if self._rule is None else self._rule.state()),
             **model_to_state(arrays_of(model.params)),
             "identities": np.array([f"name:{name}" for name in self._ids], np.str_),
             "rounds_played": np.array(self._played),

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from equifl._numerics.checks import require
+from equifl.aggregators import Aggregator
+from equifl.experiment.rule_tables import WHERE, make_rule, rule_table
 from equifl.experiment.selector_tables import selector_table
 from equifl.selectors import Selector
 
@@ -30,6 +32,19 @@ def table_of(selector: str | Mapping[str, Any] | Selector) -> dict[str, Any]:
             "{'class': 'package.module:Name'}"
         ) from None
     return table
+
+
+def rule_of(given: str | Mapping[str, Any] | Aggregator) -> tuple[str | dict[str, Any], Aggregator]:
+    """A server rule in the form that a job can carry, and as the object that it stands for.
+
+    >>> rule_of({"class": "memory", "q": 1.0})
+    ({'class': 'memory', 'q': 1.0}, Memory(q=1.0, keep='whole'))
+    """
+    try:
+        table = rule_table(given)
+        return table, make_rule(table)
+    except ValueError as error:
+        raise ValueError(f"server_rule{str(error).removeprefix(WHERE)}") from None
 
 
 def plain_model(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 
 from equifl import Rota, SubTrunc
+from equifl.aggregators import Memory, Momentum
 from equifl.experiment.results import load_results
 from equifl.nvflare import FairFedAvg
 from equifl.selectors import SELECTORS
@@ -226,6 +227,18 @@ class Largest(ModelAggregator):  # type: ignore[misc]
         self.seen: list[FLModel] = []
 
 
+def test_a_site_that_went_mute_is_asked_ever_more_seldom(tmp_path: Path) -> None:
+    """It has the highest loss known, so that Power-of-Choice would ask it in every round."""
+    options: dict[str, Any] = {"selector": {"class": "power_of_choice", "candidates": 4}, "num_clients": 2}
+    folder, answers = str(tmp_path / "run"), sites(4)
+    first = play(answers, tmp_path, num_rounds=6, folder=folder, **options)
+    mute = first.cohorts[-1][0]
+    dumb = answers | {mute: changed(int(mute[-1]), lambda result: None)}
+    later = play(dumb, tmp_path, num_rounds=22, folder=folder, resume=True, **options)
+    asked = [round for round, cohort in enumerate(later.cohorts) if mute in cohort]
+    assert np.diff(asked).tolist() == [1, 2, 4, 8]
+
+
 def test_an_aggregator_of_one_s_own_sees_the_usable_results_alone(tmp_path: Path) -> None:
     def huge(result: FLModel) -> FLModel:
         result.params["w"] = np.full(6, np.inf, np.float32)
@@ -237,6 +250,43 @@ def test_an_aggregator_of_one_s_own_sees_the_usable_results_alone(tmp_path: Path
     np.testing.assert_array_equal(model_in(tmp_path)["w"], largest)
     config = json.loads((tmp_path / "equifl" / "config.json").read_text())["config"]
     assert config["nvflare"]["aggregator"] == "Largest"
+
+
+def test_the_rule_that_the_average_is_changes_nothing(tmp_path: Path) -> None:
+    def difference(result: FLModel) -> FLModel:
+        result.params = {key: array - MODEL[key] for key, array in result.params.items() if key != "b"}
+        result.params_type = ParamsType.DIFF
+        return result
+
+    there = sites(3, site_2=changed(2, difference))
+    play(there, tmp_path / "average", num_rounds=1)
+    play(there, tmp_path / "rule", num_rounds=1, server_rule="size")
+    for key, array in model_in(tmp_path / "average").items():
+        np.testing.assert_allclose(model_in(tmp_path / "rule")[key], array, rtol=1e-5, atol=1e-6)
+    play(there, tmp_path / "kept", num_rounds=1, server_rule="size", exclude_vars="^w$")
+    np.testing.assert_array_equal(model_in(tmp_path / "kept")["w"], MODEL["w"])
+
+
+@pytest.mark.parametrize("rule", ["memory", {"class": "memory", "q": 1.0}, "selector", Momentum(inner=Memory())])
+def test_a_resumed_run_makes_the_model_of_an_unbroken_one(rule: Any, tmp_path: Path) -> None:
+    whole, parts, options = tmp_path / "whole", tmp_path / "parts", {"selector": "divfl", "server_rule": rule}
+    play(sites(8), whole, num_rounds=6, **options)
+    for rounds in (3, 6):
+        play(sites(8), parts, num_rounds=rounds, folder=str(tmp_path / "run"), resume=True, **options)
+    for key, array in model_in(whole).items():
+        np.testing.assert_array_equal(model_in(parts)[key], array)
+    other = play(sites(8), parts, num_rounds=9, folder=str(tmp_path / "run"), resume=True, selector="divfl")
+    assert other.logged("nvflare.server_rule")
+
+
+def test_a_rule_that_needs_losses_sets_results_without_aside(tmp_path: Path) -> None:
+    def no_loss(result: FLModel) -> FLModel:
+        del result.metrics["train_loss"]
+        return result
+
+    server = play(sites(3, site_2=changed(2, no_loss)), tmp_path, num_rounds=2, server_rule="loss")
+    assert server.logged("a result of site-2 is set aside: no metric `train_loss`")
+    assert np.isfinite(model_in(tmp_path)["w"]).all()
 
 
 def test_a_run_is_not_overwritten_nor_resumed_with_another_model(tmp_path: Path) -> None:
@@ -266,6 +316,9 @@ def test_fairness_can_end_a_run(tmp_path: Path) -> None:
         ({"selector": "rotta"}, "FairFedAvg.selector.class: unknown selector; did you mean `rota`?"),
         ({"selector": {"class": "subtrunc", "lamb": 1}}, "FairFedAvg.selector.lamb: unknown key; did you mean `lam`?"),
         ({"selector": SubTrunc(phi=np.sqrt)}, "a job is JSON; write a class that has it built in"),
+        ({"server_rule": "memry"}, "server_rule: unknown server rule; did you mean `memory`?"),
+        ({"server_rule": {"class": "memory", "keep": "file"}}, "aggregator.keep: 'file' is not allowed"),
+        ({"server_rule": "size", "aggregator": Largest()}, "server_rule: 'size' is not allowed; allowed: '' with an"),
         ({"num_clients": 0}, "num_clients: 0 is not allowed"),
         ({"min_responses": 4}, "min_responses: 4 is not allowed; allowed: at most num_clients = 3"),
         ({"timeout": 0}, "timeout: 0 is not allowed"),
