@@ -31,6 +31,17 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def notes_on(config: Mapping[str, Any]) -> list[str]:
+    """What a table of an experiment has to say of its settings.
+
+    >>> notes_on({"flower": {"participation": "present"}})
+    ['Participation counts the clients that were present in the last round.']
+    """
+    present = config.get("flower", {}).get("participation") == "present"
+    whose = ["Participation counts the clients that were present in the last round."] if present else []
+    return variant_notes(config) + whose
+
+
 def variant_notes(config: Mapping[str, Any]) -> list[str]:
     """Which of its authors' variants Power-of-Choice is in an experiment, as a sentence; nothing without it.
 

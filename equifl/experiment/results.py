@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from equifl._numerics.checks import require
 from equifl.experiment import frames
 from equifl.experiment.endpoint import cycle
-from equifl.experiment.names import listed, variant_notes
+from equifl.experiment.names import listed, notes_on
 from equifl.experiment.run_folder import SWEEP, RunFolder
 from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
 from equifl.experiment.table import Table, make_table
@@ -119,7 +119,7 @@ class Results:
             parameters=self.parameters,
             score=self.score,
         )
-        more = [*variant_notes(self.config), *([f"{self.left_out}."] if self.left_out else [])]
+        more = [*notes_on(self.config), *([f"{self.left_out}."] if self.left_out else [])]
         return replace(made, notes=(*made.notes, *more))
 
     def to_pandas(self) -> pd.DataFrame:

@@ -32,7 +32,6 @@ from equifl.hosts.attendance import Attendance, Counted
 from equifl.hosts.back_off import BackOff
 from equifl.hosts.client_signals import ClientSignals
 from equifl.hosts.evenness import evenness
-from equifl.hosts.journal import require_list
 from equifl.hosts.server_rule import ServerRule
 from equifl.hosts.updates import KindOfReplies, Updates
 from equifl.hosts.usable import MisfitError, SetAsideError
@@ -222,31 +221,19 @@ class Clients:
         row: dict[str, Any] = dict(self._attendance.count(cohort, here, len(self)))
         taken = np.flatnonzero([bool(identity) for identity in self._roster.identities])
         even, metrics = evenness(self._attendance, self._known.times_selected(), taken, found)
-        return row | even, metrics
+        names = self._roster.news()
+        return row | even | ({"names": names} if names else {}), metrics
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The state as plain arrays, without what the records hold."""
-        nodes = self._roster.nodes
-        return (
-            self._known.state()
-            | self._attendance.state()
-            | self.back_off.state()
-            | {
-                "identities": np.array(self._roster.identities, np.str_),
-                "nodes": np.array(list(nodes), np.uint64),
-                "clients_of_nodes": np.array(list(nodes.values()), np.int64),
-            }
-        )
+        known = self._known.state() | self._attendance.state() | self.back_off.state()
+        return known | self._roster.state()
 
     def load(self, state: Mapping[str, NDArray[Any]], cohorts: Sequence[Sequence[int]]) -> None:
         """Restore what `state` returned after rounds with these cohorts; ValueError if that cannot be."""
-        require_list(state, "nodes", "u")
-        require_list(state, "clients_of_nodes", "i")
-        clients, known = state["clients_of_nodes"], len(state["identities"])
-        if len(clients) != len(state["nodes"]) or ((clients < 0) | (clients >= known)).any():
-            raise ValueError(f"checkpoint: `clients_of_nodes` is not one of {known} clients for each node")
-        nodes = dict(zip(state["nodes"].tolist(), clients.tolist(), strict=True))
-        self._roster = Roster(self._roster.metric, state["identities"].tolist(), nodes)
+        roster = Roster(self._roster.metric)
+        roster.load(state)
+        self._roster, known = roster, len(roster)
         self._known.load(state, known, cohorts)
         self._attendance.load(state, known, len(cohorts))
         self.back_off.load(state)
@@ -278,12 +265,14 @@ class Clients:
 
     def _recognise(self, reply: Message) -> None:
         """Read the identity of a node from a reply's metrics or configuration."""
+        node, free = reply.metadata.src_node_id, list[int]()
         for record in (metrics_of(reply), *reply.content.config_records.values()):
-            free = self._roster.recognise(reply.metadata.src_node_id, record)
-            if free is not None:
-                self._known.forget([free])
-                self._attendance.forget([free])
-                self.back_off.forget([free])
+            free += self._roster.recognise(node, record)
+        free += self._roster.replied(node)
+        if free:
+            self._known.forget(free)
+            self._attendance.forget(free)
+            self.back_off.forget(free)
 
     def _done(self, nodes: list[int]) -> list[bool]:
         """For each node, whether its client's loss is known or not needed."""

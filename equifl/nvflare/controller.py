@@ -163,6 +163,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._asked: list[str] = []
         self._here: list[str] = []  # the sites that were connected as the round began
         self._attendance, self._back_off = Attendance(), BackOff()
+        self._named = 0  # sites whose names are in the records
         self._journal: Journal | None = None
 
     def run(self) -> None:
@@ -240,6 +241,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._remember(results)
         found = self._evaluate(model) if self._evaluates() else self._before(results)
         self._row["set_aside"] = sorted(self._ids[site] for site in aside if site in self._ids)
+        if new := {client: site for site, client in self._ids.items() if client >= self._named}:
+            self._row["names"], self._named = new, len(self._ids)
         self._row |= self._attendance.count(self._row["cohort"], self._of(self._here), len(self._ids))
         row, fairness = evenness(self._attendance, self._known.times_selected(), np.arange(len(self._ids)), found)
         model.metrics = {**(model.metrics or {}), **fairness}
@@ -316,7 +319,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._back_off.load(state)
         self._attendance.load(state, len(self._ids), len(self._records.past))
         self.model.params = {key: like(self.model.params[key], array) for key, array in model.items()}
-        self._played = int(state["rounds_played"])
+        self._played, self._named = int(state["rounds_played"]), len(self._ids)
         self._fits = self._played > 0
         self.info(f"equifl: goes on after round {self._played - 1} of the run in {path}")
 

@@ -121,7 +121,7 @@ def _plane(numbers: Numbers) -> Drawing:
 def _clients(numbers: Numbers) -> Drawing:
     found = {name: selector.clients for name, selector in numbers.selectors.items()}
     score = numbers.score
-    drawn = _by_rank(found, _hover(score), "rank, worst served first", score.axis, limits=_limits(score))
+    drawn = _by_rank(found, numbers, _hover(score), "rank, worst served first", score.axis, _limits(score))
     tenth = max(ranked.tenth for ranked in found.values())
     drawn.add_vrect(x0=0.5, x1=tenth + 0.5, fillcolor="#8C8C8C", opacity=0.18, line_width=0)
     caption = f"Every client's {score.word} at the last evaluation, from the worst served to the best. "
@@ -130,12 +130,14 @@ def _clients(numbers: Numbers) -> Drawing:
         caption += " of these means; the table takes the worst 10 % of each seed"
     data: Rows = [["selector", "rank", "client", score.key, "half_width_95", "worst_10_percent"]]
     for name, ranked in found.items():
-        data += [[name, *row, int(row[0] <= ranked.tenth)] for row in _ranks(ranked)]
+        data += [[name, *row, int(row[0] <= ranked.tenth)] for row in ranked.rows()]
     title = f"{_capital(score.word)} of every client"
-    return Drawing("clients", title, f"{caption}.{_legend_note(numbers)}", {"": drawn}, data)
+    return Drawing("clients", title, f"{caption}.{_legend_note(numbers)}", {"": drawn}, _named(data, numbers))
 
 
-def _by_rank(found: dict[str, Ranked], value: str, x: str, y: str, *, limits: tuple[float, float]) -> go.Figure:
+def _by_rank(
+    found: dict[str, Ranked], numbers: Numbers, value: str, x: str, y: str, limits: tuple[float, float]
+) -> go.Figure:
     """A line a selector through its clients in their order, with bands where there are several seeds."""
     bands, lines = [], []
     for position, (name, ranked) in enumerate(found.items()):
@@ -143,16 +145,17 @@ def _by_rank(found: dict[str, Ranked], value: str, x: str, y: str, *, limits: tu
         if not np.isnan(ranked.half_width).all():
             bands.append(band(position, name, ranks, ranked.mean, ranked.half_width, limits))
         hover = value if ranked.ids is None else f"{value} (client %{{customdata}})"
-        lines.append(line(position, name, ranks, ranked.mean, hover, customdata=ranked.ids))
+        lines.append(line(position, name, ranks, ranked.mean, hover, customdata=numbers.called(ranked.ids)))
     drawn = figure([*bands, *lines], x, y, unified=True)
     return drawn.update_xaxes(unifiedhovertitle_text="rank %{x}")
 
 
-def _ranks(ranked: Ranked) -> Rows:
-    """Rank, client (empty where every seed has its own), mean and half-width, a row a client."""
-    ids = ranked.ids if ranked.ids is not None else [""] * len(ranked.mean)
-    columns = zip(ids, ranked.mean, ranked.half_width, strict=True)
-    return [[rank, *row] for rank, row in enumerate(columns, start=1)]
+def _named(data: Rows, numbers: Numbers) -> Rows:
+    """With a last column, the names of clients, where there are any."""
+    if not numbers.names:
+        return data
+    place = data[0].index("client")
+    return [[*data[0], "name"], *([*row, numbers.names.get(row[place], "")] for row in data[1:])]
 
 
 def _limits(score: Score) -> tuple[float, float]:
@@ -206,14 +209,20 @@ def _map(numbers: Numbers) -> Drawing:
 def _counts(numbers: Numbers) -> Drawing:
     found = {name: selector.participation.counts for name, selector in numbers.selectors.items()}
     value = "%{y:.1f} times" if numbers.seeds > 1 else "%{y:d} times"
-    drawn = _by_rank(found, value, "rank, most often selected first", "times selected", limits=(0, numbers.played))
+    axes = "rank, most often selected first", "times selected"
+    drawn = _by_rank(found, numbers, value, *axes, (0, numbers.played))
     drawn.update_traces(line_shape="hvh").update_yaxes(rangemode="tozero")
     caption = "How often each client took part, from the most often selected to the least; a flat line is an equal "
     caption += f"share. {_whose(numbers)}".rstrip()
     data: Rows = [["selector", "rank", "client", "times_selected", "half_width_95"]]
-    data += [[name, *row] for name, ranked in found.items() for row in _ranks(ranked)]
-    title = "How often each client took part"
-    return Drawing("counts", title, caption + _legend_note(numbers), {"": drawn}, data)
+    data += [[name, *row] for name, ranked in found.items() for row in ranked.rows()]
+    return Drawing(
+        "counts",
+        "How often each client took part",
+        caption + _legend_note(numbers),
+        {"": drawn},
+        _named(data, numbers),
+    )
 
 
 def _scatter(numbers: Numbers) -> Drawing:
@@ -237,14 +246,18 @@ def _scatter(numbers: Numbers) -> Drawing:
         dots = trace(position, name, x=counts([p.times for p in points]), mode="markers", marker=look)
         dots.update(y=np.array([p.score for p in points], np.float32), showlegend=False)
         dots.update(customdata=counts([[p.client, p.seed] for p in points]))
-        value = f"{_hover(score)}{percent}<extra></extra>"
-        hover = f"client %{{customdata[0]}}, seed %{{customdata[1]}}<br>%{{x}} times, {value}"
+        who = "client %{customdata[0]}, seed %{customdata[1]}"
+        if numbers.names:  # and one seed
+            who = "client %{customdata}"
+            dots.update(customdata=numbers.called([p.client for p in points]))
+        hover = f"{who}<br>%{{x}} times, {_hover(score)}{percent}<extra></extra>"
         panel = figure([dots.update(hovertemplate=hover)], "times selected", score.axis, height=290)
         panels[display_name(name)] = panel
         panel.update_yaxes(range=[low - margin, high + margin])
         panel.update_xaxes(range=[-0.05 * last - 0.1, 1.05 * last + 0.1], dtick=1 if last <= 10 else None)
         data += [[name, p.seed, p.client, p.times, p.score] for p in points]
-    return Drawing("scatter", f"{_capital(score.word)} against times selected", caption, panels, data)
+    title = f"{_capital(score.word)} against times selected"
+    return Drawing("scatter", title, caption, panels, _named(data, numbers))
 
 
 def _terms(numbers: Numbers) -> list[Drawing]:

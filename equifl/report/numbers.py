@@ -46,6 +46,11 @@ class Ranked:
         """How many clients are 10 % of them, at least one, as `equifl.metrics.worst` counts them."""
         return max(1, len(self.mean) // 10)
 
+    def rows(self) -> list[list[Any]]:
+        """Rank, client (empty where every seed has its own), mean and half-width, a row a client."""
+        ids = self.ids if self.ids is not None else [""] * len(self.mean)
+        return [[i + 1, *row] for i, row in enumerate(zip(ids, self.mean, self.half_width, strict=True))]
+
 
 @dataclass(frozen=True)
 class Participation:
@@ -103,11 +108,18 @@ class Numbers:
     score: Score  # what is evaluated
     same_clients: bool  # whether a client is the same in every seed; if not, only ranks can be compared
     selectors: dict[str, Selector]
+    names: dict[int, str]  # of clients, where a live federation knows them
 
     @property
     def finished(self) -> bool:
         """Whether all rounds are done."""
         return self.played == self.rounds
+
+    def called(self, clients: Sequence[int] | None) -> Sequence[int | str] | None:
+        """These clients with their names, where there are any."""
+        if clients is None or not self.names:
+            return clients
+        return [f"{client}: {self.names[client]}" if client in self.names else client for client in clients]
 
 
 def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
@@ -133,7 +145,14 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         score=score,
         same_clients=same,
         selectors={name: _selector(by_seed, clients, same, score) for name, by_seed in records.items()},
+        names=_names(rows),
     )
+
+
+def _names(rows: Iterable[Row]) -> dict[int, str]:
+    """What clients are called by now: a row has the names that are new."""
+    found = {int(client): name for row in rows for client, name in row.get("names", {}).items()}
+    return {client: name for client, name in found.items() if name}
 
 
 def _are_evaluated(rows: Sequence[Row]) -> bool:

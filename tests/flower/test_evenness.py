@@ -20,3 +20,10 @@ def test_what_is_recorded_is_what_flower_gets(tmp_path: Path) -> None:
     assert row["accuracy"] == pytest.approx(100 * reported["eval_acc"])
     assert row["bytes_up"] == 3 * 4 * 210
     assert load_results(tmp_path).report().stat().st_size > 1e6
+
+
+def test_a_report_names_the_clients_and_says_which_of_them_participation_counts(tmp_path: Path) -> None:
+    play(fair(Rota(), folder=tmp_path, participation="present"), grid_of(), 3)
+    page = load_results(tmp_path).report().read_text()
+    assert "partition-id:3" in page
+    assert "Participation counts the clients that were present in the last round." in page

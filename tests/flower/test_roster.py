@@ -1,7 +1,9 @@
 import logging
 from collections import Counter
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from equifl import DivFL, Rota
 from equifl.flower.roster import Roster
-from tests.flower.pretend_grid import PretendGrid, cohorts, fair, grid_of, play
+from tests.flower.pretend_grid import START, Fault, PretendGrid, cohorts, fair, grid_of, play, rows, saying, silent
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 
@@ -79,14 +81,183 @@ def test_what_is_no_identity(value: Any) -> None:
     assert Roster("id").value({"id": value}) is None
 
 
-def test_two_nodes_cannot_be_one_client(caplog: pytest.LogCaptureFixture) -> None:
-    strategy, grid = fair(Rota(), k=6), grid_of(6)
-    play(strategy, grid, 1)
+def node_on(grid: PretendGrid, partition: int) -> int:
+    return next(node for node, theirs in grid.partitions.items() if theirs == partition)
+
+
+def seats(grid: PretendGrid, node: int) -> int:
+    return grid.asked_to("train").count(node)
+
+
+def calling_itself(partition: int) -> Fault:
+    return saying(**{"partition-id": partition})
+
+
+def test_two_nodes_of_one_name_are_two_clients_and_stay_two(caplog: pytest.LogCaptureFixture) -> None:
+    """The keys are missing, and the second of them restarts later: it is the second of that name again."""
+    strategy, grid = fair(Rota(), k=3), grid_of(6)
+    play(strategy, grid, 2)
+    first = node_on(grid, 4)
     grid.partitions[9999] = 4
     with caplog.at_level(logging.WARNING, "flwr"):
-        play(strategy, grid, 1)
+        play(strategy, grid, 6, strategy.arrays)
+    assert caplog.text.count("node 9999 says it is partition-id:4, which another node is") == 1
+    assert strategy.clients.of([first, 9999]).tolist() == [4, 6]
+    signals = strategy.clients.signals(None, [])
+    assert (signals.times_selected[4], signals.times_selected[6]) == (seats(grid, first), seats(grid, 9999))
+    assert seats(grid, first) >= 3
+    assert seats(grid, 9999) >= 2
+    grid.offline = {9999}
+    grid.partitions[12345] = 4
+    play(strategy, grid, 4, strategy.arrays)
+    assert strategy.clients.of([first, 12345]).tolist() == [4, 6]
+
+
+def test_a_node_that_restarts_while_flower_still_shows_the_old_one_is_the_same(tmp_path: Path) -> None:
+    strategy, grid = fair(Rota(), k=3, folder=tmp_path), grid_of(6)
+    play(strategy, grid, 2)
+    old = node_on(grid, 4)
+    grid.faults[old] = silent  # it was killed; Flower notices after a while
+    grid.partitions[9999] = 4
+    play(strategy, grid, 4, strategy.arrays)
+    assert strategy.clients.of([9999]).tolist() == [6], "it may be a second one"
+    grid.offline = {old}
+    play(strategy, grid, 1, strategy.arrays)
+    assert strategy.clients.of([9999]).tolist() == [4]
+    assert rows(tmp_path)[-1]["names"] == {"6": ""}
+    assert rows(tmp_path)[-1]["participants"] == 6
+
+
+def test_a_name_that_was_taken_while_its_node_was_away_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Without keys. The honest node had none of 40 seats after that."""
+    strategy, grid = fair(Rota(), k=3), grid_of(6)
+    play(strategy, grid, 4)
+    honest, liar = node_on(grid, 4), 9999
+    before = seats(grid, honest)
+    grid.offline = {honest}
+    grid.partitions[liar] = 4
+    play(strategy, grid, 4, strategy.arrays)
+    assert strategy.clients.of([liar]).tolist() == [4], "it looks like a restart"
+    grid.offline = set()
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(strategy, grid, 14, strategy.arrays)
     assert "node 9999 says it is partition-id:4, which another node is" in caplog.text
-    assert strategy.clients.of([9999]).tolist() == [6]
+    assert strategy.clients.of([honest, liar]).tolist()[0] == 4
+    assert strategy.clients.of([liar]).tolist() != [4]
+    assert seats(grid, honest) - before >= 14 * 3 // 7 - 1
+
+
+@pytest.mark.parametrize("liar_has_a_key", [True, False])
+def test_where_nodes_have_keys_a_metric_only_names_them(
+    liar_has_a_key: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keyed = PretendGrid({100 + i: i for i in range(6)}, public_key=by_key)
+    keyed.about["public_key"] = lambda partition: by_key(partition) if partition != 5 or liar_has_a_key else b""
+    liar, honest = 105, 104
+    keyed.faults[liar] = calling_itself(4)
+    strategy = fair(Rota(), k=2, folder=tmp_path)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(strategy, keyed, 6)
+        keyed.offline = {honest}
+        play(strategy, keyed, 4, strategy.arrays)
+        keyed.offline = set()
+        play(strategy, keyed, 20, strategy.arrays)
+    assert seats(keyed, honest) >= 26 * 2 // 6 - 1
+    assert strategy.clients.of([100, 101, 102, 103, honest, liar]).tolist() == [0, 1, 2, 3, 4, 5]
+    assert caplog.text.count("several nodes say they are partition-id:4") == 1
+    assert "each is a client of its own" in caplog.text
+    names = named(tmp_path)
+    assert names[4].startswith("partition-id:4, key:")
+    assert names[5].startswith("partition-id:4, key:" if liar_has_a_key else "partition-id:4")
+    assert names[4] != names[5]
+
+
+@pytest.mark.parametrize("metric", ["key", "name", "node", "key:x"])
+def test_a_metric_cannot_be_taken_for_a_key(metric: str) -> None:
+    roster = Roster(metric)
+    roster.online([1, 2])
+    honest = SimpleNamespace(node_id=1, public_key=by_key(0))
+    roster.meet([honest, SimpleNamespace(node_id=2)])
+    own = roster.identities[0].partition(":")[2]
+    assert roster.clients([1, 2]).tolist() == [0, 1]
+    roster.recognise(2, {metric: own})
+    assert roster.clients([1, 2]).tolist() == [0, 1]
+    assert roster.identities[1] == f"metric {metric}:{own}"
+    assert roster.knows(2)
+
+
+def named(folder: Path) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for row in rows(folder):
+        found |= {int(client): name for client, name in row.get("names", {}).items()}
+    return found
+
+
+STARTED = {"last_activated_at": lambda partition: (START + timedelta(seconds=partition + 0.05)).isoformat()}
+
+
+@pytest.mark.parametrize("identity", [None, "partition-id"])
+def test_keys_that_are_made_at_each_start_are_no_identity(
+    identity: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each SuperNode registers a key of its own as it starts; four of six restart."""
+    strategy, starts = fair(Rota(), identity=identity, folder=tmp_path), 0
+    grid = PretendGrid({100 + i: i for i in range(6)}, **STARTED)
+    grid.about["public_key"] = lambda partition: by_key(100 * starts + partition)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(strategy, grid, 3)
+        starts = 1
+        grid.partitions = {100: 0, 101: 1} | {200 + i: i for i in range(2, 6)}
+        play(strategy, grid, 3, strategy.arrays)
+    if identity:
+        assert rows(tmp_path)[-1]["participants"] == 6
+        assert (
+            "nodes have no keys that outlive them, so clients are who they say they are (partition-id)" in caplog.text
+        )
+        assert named(tmp_path)[3] == "partition-id:3"
+    else:
+        assert rows(tmp_path)[-1]["participants"] == 10
+        assert (
+            "nodes have keys that their SuperNodes made as they started: a node that restarts becomes" in caplog.text
+        )
+    assert caplog.text.count("--auth-supernode-private-key") == 1
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"last_activated_at": lambda partition: (START + timedelta(hours=1)).isoformat()},
+        STARTED | {"location": lambda partition: "37.4056,-122.0775"},
+        STARTED | {"owner_aid": lambda partition: "account 3"},
+        STARTED | {"name": lambda partition: f"clinic {partition}"},
+    ],
+    ids=["time", "location", "account", "name"],
+)
+def test_keys_that_were_registered_beforehand_are(
+    about: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = fair(Rota(), folder=tmp_path)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(strategy, PretendGrid({100 + i: i for i in range(6)}, public_key=by_key, **about), 2)
+    assert "key:" in named(tmp_path)[0]
+    assert ("clinic 0, " in named(tmp_path)[0]) == ("name" in about)
+    assert "--auth-supernode-private-key" not in caplog.text
+
+
+def test_a_resumed_server_knows_who_is_who(tmp_path: Path) -> None:
+    """Also where a name was taken while its node was away, and the server restarted in between."""
+    strategy, grid = fair(Rota(), folder=tmp_path), grid_of(6)
+    play(strategy, grid, 3)
+    honest = node_on(grid, 4)
+    grid.offline = {honest}
+    grid.partitions[9999] = 4
+    play(strategy, grid, 3, strategy.arrays)
+    again = fair(Rota(), folder=tmp_path, resume=True)
+    assert again.clients.of([9999]).tolist() == [4]
+    grid.offline = set()
+    play(again, grid, 4, again.arrays)
+    assert again.clients.of([honest]).tolist() == [4]
+    assert again.clients.of([9999]).tolist() == [6]
 
 
 def test_without_anything_stable_there_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,6 +38,8 @@ def test_every_selector_chooses_and_a_resumed_run_goes_on_as_an_unbroken_one(nam
     first = play(sites(8), parts, num_rounds=3, folder=folder, **options)
     second = play(sites(8), parts, num_rounds=6, folder=folder, resume=True, **options)
     assert second.logged("goes on after round 2")
+    assert sorted(rows(Path(folder))[0]["names"].values()) == [f"site-{i}" for i in range(1, 9)]
+    assert not any("names" in row for row in rows(Path(folder))[1:])
     assert first.cohorts + second.cohorts == unbroken.cohorts
     assert [row["cohort"] for row in rows(Path(folder))] == [row["cohort"] for row in rows(whole / "equifl")]
     for key, array in model_in(whole).items():

@@ -77,6 +77,23 @@ def test_by_rank_no_client_is_named_and_by_id_every_one_is(name: str, value: str
             np.testing.assert_allclose(band.y[:19:-1], np.maximum(mean - half, 0), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["clients", "counts", "scatter"])
+def test_clients_of_a_live_federation_have_their_names_beside_their_numbers(name: str) -> None:
+    config = configuration(["rota"], seeds=[0], clients=4) | {"flower": {}}
+    rows = records(config)
+    rows[0]["names"] = {"0": "clinic 0, key:1a2b3c4d", "1": "node:5", "3": "x"}
+    rows[2]["names"] = {"1": "partition-id:1", "3": ""}  # its id belongs to nobody now
+    named, ids = ({one.name: one for one in draw(make_numbers(config, each))} for each in (rows, records(config)))
+    expected = {0: "clinic 0, key:1a2b3c4d", 1: "partition-id:1", 2: "", 3: ""}
+    clients = column(named[name], "client", "rota")
+    assert column(named[name], "name", "rota") == [expected[client] for client in clients]
+    (trace,) = (trace for panel in named[name].panels.values() for trace in panel.data if trace.meta != BAND)
+    hovers = {0: "0: clinic 0, key:1a2b3c4d", 1: "1: partition-id:1", 2: 2, 3: 3}
+    assert list(trace.customdata) == [hovers[client] for client in clients]
+    assert "client %{customdata}" in trace.hovertemplate
+    assert "name" not in ids[name].data[0]
+
+
 def test_one_seed_needs_no_words_about_seeds() -> None:
     for name in ("clients", "counts"):
         drawing = drawings(configuration(seeds=[3]))[name]
