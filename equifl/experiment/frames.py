@@ -21,18 +21,19 @@ if TYPE_CHECKING:
 
 _PARTICIPATION = {f"participation.{name}": name for name in ("gini", "never", "longest_wait")}  # measures within it
 
+Parameters = Mapping[str, Mapping[str, Any]]  # of a sweep, by selector
 Runs = dict[tuple[str, int], list[Row]]  # records by selector and seed, in their order
 
 
-def by_round(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def by_round(rows: Iterable[Row], parameters: Parameters) -> pd.DataFrame:
     """A row a record, a column a number; those within another have dotted names (`participation.gini`)."""
-    return _frame([_flat(row, parameters) for row in rows])
+    return _frame([_flat(row) for row in rows], parameters)
 
 
-def by_run(rows: Iterable[Row], parameters: Mapping[str, Mapping[str, Any]], score: Score = ACCURACY) -> pd.DataFrame:
+def by_run(rows: Iterable[Row], parameters: Parameters, score: Score = ACCURACY) -> pd.DataFrame:
     """The last evaluated record of each run, with all measures that follow from it, each by its name."""
     last = [row for found in final_rows(rows).values() for row in found.values()]
-    return _frame([_flat(row, parameters) | _further(row, score) for row in last]).rename(columns=_PARTICIPATION)
+    return _frame([_flat(row) | _further(row, score) for row in last], parameters).rename(columns=_PARTICIPATION)
 
 
 def _further(row: Row, score: Score) -> dict[str, float]:
@@ -42,7 +43,7 @@ def _further(row: Row, score: Score) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def by_client(rows: Iterable[Row], score: Score = ACCURACY) -> pd.DataFrame:
+def by_client(rows: Iterable[Row], parameters: Parameters, score: Score = ACCURACY) -> pd.DataFrame:
     """A row a client and run: score at the last evaluation, times selected, longest and present wait in rounds.
 
     Where they are known also its accuracy without sampling noise, and its training loss.
@@ -64,21 +65,24 @@ def by_client(rows: Iterable[Row], score: Score = ACCURACY) -> pd.DataFrame:
             about = {"selector": selector, "seed": seed, "client": client, score.key: known}
             about |= {name: values[client] for name, values in more.items() if values is not None}
             found.append(about | {"times_selected": len(turns) - 2, "longest_wait": max(waits), "waits": waits[-1]})
-    return _frame(found)
+    return _frame(found, parameters)
 
 
-def by_cohort(rows: Iterable[Row]) -> pd.DataFrame:
+def by_cohort(rows: Iterable[Row], parameters: Parameters) -> pd.DataFrame:
     """A row a selection: round, selector, seed and client, in the order of picking."""
     return _frame(
         [
             {"round": row["round"], "selector": row["selector"], "seed": row["seed"], "pick": pick, "client": client}
             for row in rows
             for pick, client in enumerate(row.get("cohort", ()))
-        ]
+        ],
+        parameters,
     )
 
 
-def until_target(rows: Iterable[Row], targets: Mapping[str, float], score: Score = ACCURACY) -> pd.DataFrame:
+def until_target(
+    rows: Iterable[Row], parameters: Parameters, targets: Mapping[str, float], score: Score = ACCURACY
+) -> pd.DataFrame:
     """A row a selector: the share of seeds that reach a target, and what that takes those: rounds, bytes, seconds.
 
     A run has reached it at its first evaluation that is as good as the target, or better.
@@ -117,7 +121,7 @@ def until_target(rows: Iterable[Row], targets: Mapping[str, float], score: Score
         table.append(line)
     if not any("seconds" in one for found in reached.values() for one in found):
         table = [{key: line[key] for key in line if not key.startswith("seconds")} for line in table]
-    return _frame(table)
+    return _frame(table, parameters)
 
 
 def runs_of(rows: Iterable[Row]) -> Runs:
@@ -128,7 +132,7 @@ def runs_of(rows: Iterable[Row]) -> Runs:
     return found
 
 
-def _flat(row: Row, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _flat(row: Row) -> dict[str, Any]:
     """The numbers and names of a record; lists have frames of their own."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
@@ -137,16 +141,20 @@ def _flat(row: Row, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, An
                 flat[f"{key}.{part}"] = number
         elif not isinstance(value, list):
             flat[key] = value
-        if key == "selector":
-            flat |= parameters.get(value, {})
     return flat
 
 
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _frame(rows: list[dict[str, Any]], parameters: Parameters) -> pd.DataFrame:
+    """The rows, with parameters of a sweep in columns behind the selector's name."""
     with needed_by("a data frame"):
         import pandas as pd
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+    columns: dict[str, Any] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[name] = _column([row.get(name) for row in rows])
+        if name == "selector":
+            for one in dict.fromkeys(one for given in parameters.values() for one in given):
+                columns[one] = _column([parameters.get(row[name], {}).get(one) for row in rows])
+    return pd.DataFrame(columns)
 
 
 def _column(values: list[Any]) -> Any:

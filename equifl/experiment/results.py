@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from equifl._numerics.checks import require
 from equifl.experiment import frames
 from equifl.experiment.endpoint import cycle
-from equifl.experiment.names import listed, notes_on
+from equifl.experiment.names import display_name, listed, notes_on
 from equifl.experiment.run_folder import SWEEP, RunFolder
-from equifl.experiment.sweep import baseline_of, parameters_of, with_parameters
+from equifl.experiment.sweep import baseline_of, parameters_of, sweep_folders, with_parameters
 from equifl.experiment.table import Table, make_table
 from equifl.experiment.task_table import Score, is_evaluated, score_of
 
@@ -98,7 +97,7 @@ class Results:
         """Every selector: mean and 95 % interval over seeds, and its difference to a baseline, in pairs by seed.
 
         Args:
-            baseline: the selector that the others are compared with; None = nobody is.
+            baseline: the selector that the others are compared with, as it is called here or shown; None = nobody is.
             measures: the columns, such as `["accuracy", "worst10", "std"]`; None = the usual five.
             correction: "holm" corrects the p-values for the number of comparisons in the table; None does not.
             at: "last" = the last evaluation; "late" = the mean over the last N / k evaluations, of the second half of
@@ -106,6 +105,8 @@ class Results:
                 has the highest accuracy that all of them reach, since accuracy and evenness move together.
         """
         known = list(self.config["selectors"])
+        names = [*known, *(name.partition("[")[0] for name in known)]  # also without swept parameters
+        baseline = next((name for name in names if baseline in (name, display_name(name))), baseline)
         fits = baseline in ("uniform", None) or any(baseline_of(name, str(baseline), known) for name in known)
         require("baseline", baseline, fits, ", ".join(known) + ", or None")
         require("at", at, at in ("last", "late", "matched"), '"last", "late" or "matched"')
@@ -135,11 +136,11 @@ class Results:
 
         `longest_wait` and `waits` are rounds: the most in a row without selection, and those since the last one.
         """
-        return frames.by_client(self.whole_rounds, self.score)
+        return frames.by_client(self.whole_rounds, self.parameters, self.score)
 
     def cohorts(self) -> pd.DataFrame:
         """A row a selected client, round and run."""
-        return frames.by_cohort(self.whole_rounds)
+        return frames.by_cohort(self.whole_rounds, self.parameters)
 
     def to_target(self, **measure: float) -> pd.DataFrame:
         """What it takes to reach a target, such as `to_target(accuracy=90)`, `to_target(score=0.5)`: a row a selector.
@@ -147,7 +148,7 @@ class Results:
         `reached` is the share of seeds that reach it; rounds and bytes (and seconds, where records have them) are the
         mean over those seeds, each with the half-width of its 95 % interval.
         """
-        return frames.until_target(self.whole_rounds, measure, self.score)
+        return frames.until_target(self.whole_rounds, self.parameters, measure, self.score)
 
     def plot(self, kind: str, path: Path | str | None = None) -> Any:
         """A figure of the report as a figure of plotly.
@@ -186,10 +187,9 @@ def load_results(*folders: Path | str) -> Results:
     experiments differ in anything else, the folder's name is put before that of the selector: `first/rota`.
     """
     require("folders", list(folders), len(folders) > 0, "at least one run folder")
+    form = "paths, one after the other: load_results(*folders)"
     for folder in folders:
-        require(
-            "folders", folder, isinstance(folder, str | Path), "paths, one after the other: load_results(*folders)"
-        )
+        require("folders", folder, isinstance(folder, str | Path), form)
     found = [_read(Path(folder)) for folder in folders]
     return found[0] if len(found) == 1 else join(found)
 
@@ -221,15 +221,6 @@ def _read(folder: Path) -> Results:
     if left_out:
         log.warning(left_out)
     return results
-
-
-def sweep_folders(folder: Path) -> dict[str, str]:
-    """The folders of a sweep's experiments, by name; not all of them need be there."""
-    try:
-        found = json.loads((folder / SWEEP).read_text())["points"]
-        return {str(name): str(place) for name, place in found.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / SWEEP}: is damaged ({error}); repair it, or choose another folder") from None
 
 
 def _read_sweep(folder: Path) -> Results:

@@ -18,6 +18,7 @@ from typing import Any
 from equifl._numerics.checks import require
 from equifl.experiment.config import Config
 from equifl.experiment.from_toml import read, suggestion
+from equifl.experiment.run_folder import SWEEP
 from equifl.experiment.task_table import score_of
 
 Values = Mapping[str, Sequence[Any]]  # by dotted key, as in --set
@@ -126,6 +127,22 @@ def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
         where = f"{path}.{key}" if path else key
         found |= _flat(value, where) if isinstance(value, Mapping) else {where: value}
     return found
+
+
+def sweep_folders(folder: Path) -> dict[str, str]:
+    """The folders of a sweep's experiments, by name; not all of them need be there."""
+    try:
+        found = json.loads((folder / SWEEP).read_text())["points"]
+        places = {str(name): str(place) for name, place in found.items()}
+        require(
+            "points",
+            found,
+            all(Path(place).name == place not in ("", "..") for place in places.values()),
+            "names of folders in it",
+        )
+        return places
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / SWEEP}: is damaged ({error}); repair it, or choose another folder") from None
 
 
 def parameters_of(name: str) -> dict[str, Any]:

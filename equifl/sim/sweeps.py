@@ -11,9 +11,9 @@ from typing import Any
 
 from equifl.experiment.atomic_write import replacing
 from equifl.experiment.config import Config
-from equifl.experiment.results import Results, join_sweep, sweep_folders
+from equifl.experiment.results import Results, join_sweep
 from equifl.experiment.run_folder import CONFIG, SWEEP
-from equifl.experiment.sweep import parameters_of
+from equifl.experiment.sweep import parameters_of, sweep_folders
 from equifl.sim.simulation import simulate
 
 log = logging.getLogger("equifl")

@@ -62,6 +62,23 @@ def test_a_matched_table_compares_runs_where_they_are_equally_accurate() -> None
         assert cells["accuracy %"].mean >= made.matched - 1e-9
 
 
+@pytest.mark.parametrize("shown", ["Rota", "rota"])
+def test_a_baseline_may_be_named_as_tables_show_it(shown: str) -> None:
+    assert example().table(baseline=shown).baseline == "rota"
+    swept = example(selectors={"rota[lam=1]": {}, "divfl[lam=1]": {}, "rota[lam=2]": {}})
+    assert swept.table(baseline=shown).cells["divfl[lam=1]"]["Gini"].difference is not None
+
+
+def test_every_data_frame_has_the_parameters_of_a_sweep_behind_the_selector() -> None:
+    found = example(selectors={"rota[lam=1]": {}, "uniform": {}, "rota[train.steps=[2, 3]]": {}})
+    for frame in (found.to_pandas(), found.final(), found.clients(), found.cohorts(), found.to_target(accuracy=1.5)):
+        names = list(frame.columns)
+        assert names[names.index("selector") + 1 :][:2] == ["lam", "train.steps"]
+        assert set(frame[frame.selector == "rota[lam=1]"].lam) == {1}
+        assert frame[frame.selector == "uniform"].lam.isna().all()
+        assert frame[frame.selector == "rota[train.steps=[2, 3]]"]["train.steps"].iloc[0] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,10 +1,11 @@
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from equifl.experiment.config import Config
-from equifl.experiment.sweep import baseline_of, load_points, parameters_of, parse, points
+from equifl.experiment.sweep import baseline_of, load_points, parameters_of, parse, points, sweep_folders
 
 TINY = ["rounds=2", "clients=10", "per_round=2", "seeds=[0]", "train.model=logistic", "train.steps=1"]
 
@@ -106,3 +107,12 @@ def test_the_command_line_form(option: str) -> None:
     else:
         with pytest.raises(ValueError, match=r"^--sweep: .*; allowed: key=value,value"):
             parse([option])
+
+
+@pytest.mark.parametrize("place", ["../other", "..", "/tmp", "a/b", ""])
+def test_the_experiments_of_a_sweep_are_within_its_folder(tmp_path: Path, place: str) -> None:
+    (tmp_path / "sweep.json").write_text(json.dumps({"points": {"train.lr=1": place}}))
+    with pytest.raises(
+        ValueError, match=r"sweep.json: is damaged \(points: .* allowed: names of folders in it\); repair"
+    ):
+        sweep_folders(tmp_path)
