@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from flwr.app import Array, ArrayRecord, Message
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from equifl.flower.clients import Clients
 from equifl.flower.replies import TrainNews, decoded
 from equifl.flower.wrapped import chain
 from equifl.hosts.server_rule import Reply, ServerRule
+from equifl.hosts.updates import RUNNING_STATISTICS, Updates
+
+Kind = Literal["weights", "delta"]  # what replies hold
 
 # Flower's own strategies whose next model follows from the weighted mean of the replies alone.
 OF_THE_MEAN = ("FedAvg", "FedProx", "FedAvgM", "FedOpt", "FedAdam", "FedAdagrad", "FedYogi")
@@ -27,12 +30,28 @@ def require_mean(strategy: Any) -> None:
         require("strategy", type(part).__name__, theirs in OF_THE_MEAN, f"{allowed} place of the mean that they make")
 
 
-def require_own(strategy: Any) -> None:
-    """Raise ValueError for a strategy of Flower's, which would take the mean of differences for the model."""
-    for part in chain(strategy):
-        allowed = f"'weights', because {type(part).__name__} would take the mean of differences for the model; give an"
-        allowed += " aggregator, such as BySize(), or a strategy of yours that adds them to the model"
-        require("replies", "delta", not _is_flowers(_aggregating(part)[0]), allowed)
+def kinds_read(replies: str, leave_out: str | None, strategy: Any, method: str = "aggregate_train") -> Updates:
+    """How updates are read from replies of a kind; ValueError for strategies that would not add differences.
+
+    Those of Flower take the mean of what they get for the model; `method` is where a class of the user's adds it.
+    """
+    require("replies", replies, replies in get_args(Kind), " or ".join(map(repr, get_args(Kind))))
+    for part in chain(strategy) if replies == "delta" else ():
+        allowed = f"'weights', because {type(part).__name__} would take the mean of differences for the model; give"
+        allowed += (
+            " equifl.flower.FairSelection an aggregator, such as BySize(), or a strategy of yours that adds them"
+        )
+        require("replies", replies, not _is_flowers(_aggregating(part, method)[0]), allowed)
+    return Updates(leave_out, difference=replies == "delta")
+
+
+def kinds_changed(replies: str, leave_out: str | None) -> dict[str, Any]:
+    """These settings for a configuration, but for the usual ones: folders of earlier versions lack them."""
+    given, usual = (
+        {"replies": replies, "leave_out": leave_out},
+        {"replies": "weights", "leave_out": RUNNING_STATISTICS},
+    )
+    return {key: value for key, value in given.items() if value != usual[key]}
 
 
 def next_model(
@@ -54,9 +73,9 @@ def fill_in(replies: Iterable[Message], model: Mapping[str, NDArray[Any]]) -> No
             reply.content[name] = record
 
 
-def _aggregating(part: Any) -> list[type]:
+def _aggregating(part: Any, method: str = "aggregate_train") -> list[type]:
     """The classes of a strategy that say how it aggregates, the one that is called first."""
-    return [each for each in type(part).__mro__ if "aggregate_train" in vars(each)]
+    return [each for each in type(part).__mro__ if method in vars(each)]
 
 
 def _is_flowers(kind: type) -> bool:

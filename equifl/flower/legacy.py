@@ -23,6 +23,7 @@ from flwr.server.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
 from equifl._numerics.checks import integer, require
+from equifl.flower.averaging import Kind, kinds_changed, kinds_read
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.forms import Layout, layout_of
 from equifl.flower.older_api import (
@@ -40,6 +41,7 @@ from equifl.flower.wrapped import Reads, chain
 from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of, unlike
+from equifl.hosts.updates import RUNNING_STATISTICS
 from equifl.hosts.usable import SetAsideError
 from equifl.selectors import Selector
 from equifl.selectors.base import needs
@@ -78,6 +80,8 @@ class FairSelection(Strategy):
         checkpoint_every: rounds from one saved state to the next; those after the last one are played again.
         participation: as in `equifl.flower.FairSelection`.
         guard: as in `equifl.flower.FairSelection`.
+        replies: what results hold: "weights", or "delta", the differences w_k^(i) - w_k, which the strategy then adds.
+        leave_out: as in `equifl.flower.FairSelection`; arrays have no names here but their numbers, from 0.
     """
 
     def __init__(
@@ -98,6 +102,8 @@ class FairSelection(Strategy):
         checkpoint_every: int = 1,
         participation: Counted = "all",
         guard: bool = True,
+        replies: Kind = "weights",
+        leave_out: str | None = RUNNING_STATISTICS,
     ) -> None:
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
@@ -120,6 +126,7 @@ class FairSelection(Strategy):
             self._needs,
             self._sketch,
             reads=reads,
+            updates=kinds_read(replies, leave_out, strategy, "aggregate_fit"),
             guard=guard,
             participation=participation,
         )
@@ -129,6 +136,7 @@ class FairSelection(Strategy):
         self._kept = StrategyState(strategy)
         settings: dict[str, Any] = {"strategy": self._kept.settings, "api": "flwr.server"}
         settings |= {"identity": identity, "guard": guard, "participation": participation}
+        settings |= kinds_changed(replies, leave_out)
         config = {
             "rounds": None,
             "clients": None,

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from equifl._numerics.checks import integer, require
 from equifl.aggregators import Aggregator
 from equifl.experiment.run_folder import CHECKPOINT
-from equifl.flower.averaging import fill_in, next_model, require_mean, require_own
+from equifl.flower.averaging import Kind, fill_in, kinds_changed, kinds_read, next_model, require_mean
 from equifl.flower.clients import Clients, Keys
 from equifl.flower.first_replies import Ends, FirstReplies
 from equifl.flower.forms import Layout, layout_of
@@ -35,14 +35,13 @@ from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import asked_of_clients
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of, unlike
 from equifl.hosts.server_rule import ServerRule
-from equifl.hosts.updates import RUNNING_STATISTICS, Updates
+from equifl.hosts.updates import RUNNING_STATISTICS
 from equifl.selectors import Selector
 from equifl.sketch import CountSketch
 
 log = logging.getLogger("flwr")
 
 Probing = Literal["never", "newcomers", "everyone"]
-Kind = Literal["weights", "delta"]
 
 
 class FairSelection(Strategy):
@@ -122,19 +121,16 @@ class FairSelection(Strategy):
         self.wait_for = self.k if wait_for is None else integer("wait_for", wait_for, least=1)
         require("probe", probe, probe in get_args(Probing), " or ".join(map(repr, get_args(Probing))))
         require("patience", patience, patience >= 0, "0 or more seconds")
-        require("replies", replies, replies in get_args(Kind), " or ".join(map(repr, get_args(Kind))))
         self.extra = integer("extra", extra, least=0)
         require_open(strategy, self.k, self.extra)
-        updates = Updates(leave_out, difference=replies == "delta")
+        updates = kinds_read(replies, leave_out, strategy if aggregator is None else None)
         self._rule = None if aggregator is None else ServerRule(aggregator, updates, log)
         if self._rule is not None:
             require_mean(strategy)
-        elif updates.difference:
-            require_own(strategy)
         require("deadline", deadline, deadline is None or deadline > 0, "above 0 seconds, or None")
         self._ends = Ends(self.k if self.extra else None, deadline)
         self._rounds_end: FirstReplies | None = None
-        self._of_replies = {"replies": replies, "leave_out": leave_out, "extra": self.extra}
+        self._of_replies = kinds_changed(replies, leave_out) | ({"extra": self.extra} if self.extra else {})
         self.probe, self.patience = probe, patience
         self.keys = Keys(loss, accuracy, size)
         self.sketch = sketch or CountSketch()
@@ -423,9 +419,7 @@ class FairSelection(Strategy):
         }
         wrapped |= {"probe": self.probe, "guard": guard, "participation": participation}
         wrapped |= {"sketch": asdict(self.sketch), "metrics": asdict(self.keys)}
-        usual = {"replies": "weights", "leave_out": RUNNING_STATISTICS, "extra": 0}
-        # Folders of earlier versions lack them.
-        wrapped |= {key: value for key, value in self._of_replies.items() if value != usual[key]}
+        wrapped |= self._of_replies
         wrapped |= {} if self._rule is None else {"aggregator": self._rule.table}
         return {
             "rounds": None,

@@ -155,7 +155,7 @@ def test_differences_are_added_by_a_rule() -> None:
 @pytest.mark.parametrize("inner", [FedAvg(), flower.FedMedian(), flower.Krum(num_malicious_nodes=0)])
 def test_flowers_own_strategies_take_no_differences(inner: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"replies: 'delta' is not allowed; allowed: 'weights', because .*give an aggreg"
+        ValueError, match=r"replies: 'delta' is not allowed; allowed: 'weights', because .* an aggregator"
     ):
         fair(Rota(), inner, replies="delta")
 

@@ -214,6 +214,42 @@ def test_without_evaluation_rounds_are_recorded_all_the_same(tmp_path: Path) -> 
     assert "accuracy" not in rows(tmp_path)[0]
 
 
+class Adds(FedAvg):
+    """A strategy for clients that send differences."""
+
+    def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> Any:
+        self.sent = parameters_to_ndarrays(parameters)
+        return super().configure_fit(server_round, parameters, client_manager)
+
+    def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
+        made, metrics = super().aggregate_fit(server_round, results, failures)
+        assert made is not None
+        moves = parameters_to_ndarrays(made)
+        return ndarrays_to_parameters([w + move for w, move in zip(self.sent, moves, strict=True)]), metrics
+
+
+def test_clients_may_send_differences(tmp_path: Path) -> None:
+    def difference(result: FitRes) -> FitRes:
+        trained = parameters_to_ndarrays(result.parameters)
+        result.parameters = ndarrays_to_parameters([w - start for w, start in zip(trained, START, strict=True)])
+        return result
+
+    start = ndarrays_to_parameters(START)
+    there: dict[str, Any] = {f"client_{i}": difference for i in range(4)}
+    strategy = fair(Rota(), Adds(initial_parameters=start), k=4, replies="delta", folder=tmp_path)
+    play(strategy, federation(4, **there), 1)
+    weights = fair(Rota(), FedAvg(initial_parameters=start), k=4)
+    play(weights, federation(4), 1)
+    assert strategy.parameters is not None
+    assert weights.parameters is not None
+    for mine, theirs in zip(*map(parameters_to_ndarrays, (strategy.parameters, weights.parameters)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"replies: 'delta' is not allowed; allowed: 'weights', because FedAvg would"):
+        fair(Rota(), FedAvg(), replies="delta")
+    with pytest.raises(ValueError, match=r"flower\.replies"):
+        fair(Rota(), Adds(initial_parameters=start), k=4, folder=tmp_path, resume=True)
+
+
 def test_what_cannot_be_wrapped_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"FedAvg\.fraction_fit: 0\.5 is not allowed; allowed: 1\.0"):
         fair(Rota(), FedAvg(fraction_fit=0.5))
