@@ -1,19 +1,8 @@
-"""Both sides of Theorem 1, measured: a non-convex problem whose L is known, SubTrunc's cohorts, exact gradients.
+"""Both sides of Theorem 1, measured on `nonconvex`: SubTrunc's cohorts, exact gradients; then `cohort_error`.
 
-    python benchmarks/convergence.py [--out results/theory.json] [--figure docs/figures/theory.svg]  # 2 minutes
-    python benchmarks/convergence.py --quick  # 4 seconds, writes nothing
+    python benchmarks/convergence.py [--out results/theory.json] [--figures docs/figures]  # minutes
+    python benchmarks/convergence.py --quick  # seconds, writes nothing
 
-Client i has examples (x, y) with ||x|| = 1 and y = x^T v_i + noise; its v_i is its own. The loss of an example is
-Welsch's, l(w) = rho(r) with r = x^T w - y and rho(r) = 1 - exp(-r^2 / 2): between 0 and 1, and not convex.
-    rho'(r)  = r exp(-r^2 / 2)
-    rho''(r) = (1 - r^2) exp(-r^2 / 2), from -2 exp(-3/2) = -0.446 at r^2 = 3 to 1 at r = 0
-The Hessian of l is rho''(r) x x^T, of norm |rho''(r)| ||x||^2 <= 1. So every example's loss is L-smooth with L = 1,
-and so are all f_i and f. At the start, w = 0, the Hessian of f has a negative eigenvalue. A batch is drawn with
-replacement, so its gradient has the variance of one example's over the batch size, which is computed from all
-examples wherever a client stands.
-
-Every round the selector sees every client's exact loss and gradient at w_k, before batches are drawn. All clients
-run E local steps, since the bias b is the cohort's mean step less everybody's; only the cohort's are averaged.
 Left side: sum over k of P(k) ||grad f(w_k)||^2, the mean over seeds. Beside SubTrunc everybody trains once, for b = 0.
 P(k) is that of each bound: of `zeta` for the printed one, of `zeta_least` for the two that are proved.
 """
@@ -28,64 +17,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import cohort_error
 import numpy as np
 from drawing import COLOURS, Axis, Panel, picture
-from numpy.typing import NDArray
+from nonconvex import (
+    BATCH,
+    CLIENTS,
+    COHORT,
+    DIMENSIONS,
+    LENGTH,
+    SPREAD,
+    STEPS,
+    Floats,
+    L,
+    Problem,
+    State,
+    play,
+    square,
+)
 
-from equifl import Signals, SubTrunc
+from equifl import SubTrunc
 from equifl.paper import theory
 
-Floats = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parent.parent
 
-L = 1.0
-CLIENTS, COHORT, EXAMPLES, DIMENSIONS = 20, 5, 30, 3
-STEPS, BATCH = 5, 4
-LENGTH, SPREAD = 1.5, 0.4  # of the clients' mean v, and of their own v_i around it in each dimension
 SELECTOR = SubTrunc(lam=0.5, b=1.1)
 LATE = 100  # slopes are fitted from this K on: by then the model has come from its start to where it stays
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What every client has: x (N, q, d) of norm 1, y (N, q)."""
-
-    x: Floats
-    y: Floats
-
-    @classmethod
-    def draw(cls, rng: np.random.Generator) -> Problem:
-        """Clients around a common v, each with a v_i of its own and directions it favours."""
-        v = LENGTH * _unit(rng.normal(size=DIMENSIONS)) + SPREAD * rng.normal(size=(CLIENTS, 1, DIMENSIONS))
-        favoured = rng.normal(size=(CLIENTS, 1, DIMENSIONS))
-        x = _unit(favoured + rng.normal(size=(CLIENTS, EXAMPLES, DIMENSIONS)))
-        return cls(x, (x * v).sum(axis=2) + 0.2 * rng.normal(size=(CLIENTS, EXAMPLES)))
-
-    def residuals(self, w: Floats) -> Floats:
-        """(N, q) r = x^T w - y, for one model or one a client."""
-        models = np.broadcast_to(w, (len(self.x), w.shape[-1]))
-        return np.asarray((self.x @ models[:, :, None])[:, :, 0] - self.y)
-
-    def losses(self, w: Floats) -> Floats:
-        """(N,) f_i(w)."""
-        return np.asarray(-np.expm1(-(self.residuals(w) ** 2) / 2).mean(axis=1))
-
-    def gradients(self, w: Floats) -> Floats:
-        """(N, d) the exact gradients of all f_i."""
-        return self._gradients(derivative(self.residuals(w)))
-
-    def noisy(self, w: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, float]:
-        """(N, d) stochastic gradients, (N, d) exact ones, and the largest variance of the former."""
-        derivatives = derivative(self.residuals(w))
-        exact = self._gradients(derivatives)
-        clients = np.arange(len(self.x))[:, None]
-        drawn = rng.integers(self.x.shape[1], size=(len(self.x), BATCH))
-        noisy = (derivatives[clients, drawn][:, None] @ self.x[clients, drawn])[:, 0] / BATCH
-        variances = (np.square(derivatives).mean(axis=1) - np.square(exact).sum(axis=1)) / BATCH  # since ||x|| = 1
-        return noisy, exact, float(variances.max())
-
-    def _gradients(self, derivatives: Floats) -> Floats:
-        return np.asarray((derivatives[:, None] @ self.x)[:, 0] / self.x.shape[1])
 
 
 @dataclass(frozen=True)
@@ -121,37 +78,20 @@ class Row:
     separated: float
 
 
-def derivative(r: Floats) -> Floats:
-    """rho'(r)."""
-    return np.asarray(r * np.exp(-(r**2) / 2))
-
-
 def train(problem: Problem, K: int, cohort: int, rng: np.random.Generator) -> Run:
     """K rounds from w = 0 with the step size of the theorem."""
     eta = theory.step_size(L, STEPS, K)
-    w = np.zeros(problem.x.shape[2])
+    state = State.start()
     gradient, bias, exact_bias = np.zeros(K), np.zeros((K, STEPS)), np.zeros((K, STEPS))
     variance = 0.0
     for k in range(K):
-        at_start = problem.gradients(w)
-        gradient[k] = _square(at_start.mean(axis=0))
-        chosen = choose(problem, w, at_start, cohort, k, rng)
-        models = np.tile(w, (CLIENTS, 1))
-        for step in range(STEPS):
-            noisy, exact, largest = problem.noisy(models, rng)
-            bias[k, step] = _square(noisy[chosen].mean(axis=0) - noisy.mean(axis=0))
-            exact_bias[k, step] = _square(exact[chosen].mean(axis=0) - exact.mean(axis=0))
-            variance = max(variance, largest)
-            models -= eta * noisy
-        w = models[chosen].mean(axis=0)
+        played = play(problem, state, SELECTOR, cohort, eta, rng)
+        gradient[k] = square(played.gradients.mean(axis=0))
+        bias[k] = square(played.noisy[:, played.cohort].mean(axis=1) - played.noisy.mean(axis=1))
+        exact_bias[k] = square(played.exact[:, played.cohort].mean(axis=1) - played.exact.mean(axis=1))
+        variance = max(variance, played.variance)
+        state = played.after
     return Run(gradient, bias.mean(axis=1), float(bias.max()), exact_bias.mean(axis=1), variance)
-
-
-def choose(problem: Problem, w: Floats, gradients: Floats, cohort: int, k: int, rng: np.random.Generator) -> Any:
-    """The cohort of round k."""
-    if cohort == CLIENTS:
-        return np.arange(CLIENTS)
-    return SELECTOR.select(Signals(losses=problem.losses(w), updates=gradients, round=k), cohort, rng=rng)
 
 
 def measure(problem: Problem, K: int, cohort: int, seeds: int) -> Row:
@@ -249,19 +189,11 @@ def figure(rows: list[Row]) -> str:
     return picture(panels, LEGEND, "Both sides of Theorem 1 against the number of rounds")
 
 
-def _unit(vectors: Floats) -> Floats:
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True))
-
-
-def _square(vector: Floats) -> float:
-    return float(vector @ vector)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure both sides of Theorem 1.")
-    parser.add_argument("--quick", action="store_true", help="four K up to 500, two seeds; writes nothing")
+    parser = argparse.ArgumentParser(description="Measure both sides of Theorem 1, and the error of cohorts.")
+    parser.add_argument("--quick", action="store_true", help="few K up to 500, two seeds; writes nothing")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "theory.json")
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "figures" / "theory.svg")
+    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures", help="the folder")
     given = parser.parse_args()
     rounds, seeds = (log_spaced(9, 500, 4), 2) if given.quick else (log_spaced(9, 10_000, 8), 3)
     start = time.perf_counter()
@@ -270,6 +202,9 @@ def main() -> None:
     fits = {cohort: slopes([row for row in rows if row.cohort == cohort]) for cohort in (COHORT, CLIENTS)}
     for cohort, fit in fits.items():
         print(f"cohort {cohort}, slopes in log K from K = {LATE}: " + ", ".join(f"{s} {v}" for s, v in fit.items()))
+    print(f"{time.perf_counter() - start:.0f} s")
+    selectors = cohort_error.experiment(*((144, 400), 2) if given.quick else (cohort_error.ROUNDS, seeds))
+    print(cohort_error.table(selectors))
     print(f"{time.perf_counter() - start:.0f} s")
     if given.quick:
         return
@@ -282,8 +217,18 @@ def main() -> None:
         "spread": SPREAD,
         "seeds": seeds,
     }
-    content = {"setting": setting, "slopes": fits, "rows": [_short(asdict(row)) for row in rows]}
-    for path, text in ((given.out, json.dumps(content, indent=1) + "\n"), (given.figure, figure(rows))):
+    content = {
+        "setting": setting,
+        "slopes": fits,
+        "rows": [_short(asdict(row)) for row in rows],
+        "selectors": {name: _short(asdict(row)) for name, row in selectors.items()},
+    }
+    files = {
+        given.out: json.dumps(content, indent=1) + "\n",
+        given.figures / "theory.svg": figure(rows),
+        given.figures / "cohort-error.svg": cohort_error.figure(selectors),
+    }
+    for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 

@@ -146,6 +146,7 @@ ELSEWHERE = {
     "test_tutorials.py": "docs/tutorials",
     "test_release.py": "the distributions",
     "test_benchmarks.py": "benchmarks/",
+    "paper/test_cohort_error.py": "benchmarks/cohort_error.py",
     "tools/test_cohorts.py": "tools/",
     "tools/test_anchors.py": "tools/",
     "tools/test_results_page.py": "tools/",

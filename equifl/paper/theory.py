@@ -3,8 +3,8 @@
 N clients of L-smooth losses, E local steps, K rounds, cohorts of m, noise of variance sigma2, f0 = f(w_0).
 
 Each bound has a zeta of its own, which decides P(k). Under that P(k) its left side and its gamma (or delta) are means
-over rounds. `zeta` belongs to `bound`, `zeta_least` to `corrected_bound` and `separated_bound`, and `zeta_doubled` to
-none of them.
+over rounds. `zeta` belongs to `bound`, `zeta_least` to the bounds that are proved, and `zeta_doubled` to none of them.
+`split_bound` and `cycle_bound` are Theorems 2 and 3 of docs/theory.md, which are not in the paper.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def zeta_doubled(eta: float, L: float, E: int) -> float:
 def zeta_least(eta: float, L: float, E: int) -> float:
     """The smallest that the proof yields, with sum over tau < E of tau^2 <= E^3 / 3 as well: 3/2 (eta L E)^3.
 
-    It belongs to `corrected_bound` and `separated_bound`.
+    It belongs to `corrected_bound`, `separated_bound`, `split_bound` and `cycle_bound`.
 
     >>> round(zeta_least(step_size(1.0, 5, 9), 1.0, 5), 6)
     0.055556
@@ -139,6 +139,66 @@ def separated_bound(*, K: int, L: float, E: int, m: int, f0: float, sigma2: floa
     root = math.sqrt(K)
     noise = 6 / (E * m * K) + 3 / (2 * K) + 2 / (E * m * root)
     return 6 * L * f0 / root + noise * sigma2 + (4 + 4 / root) * delta
+
+
+def split_bound(*, K: int, L: float, E: int, m: int, f0: float, sigma2: float, mu: float, delta: float) -> float:
+    """Theorem 2: as `separated_bound`, but only mu stays as K grows, the part of delta that is no chance.
+
+    6 L f0 / sqrt(K) + (6/(E m K) + 3/(2 K) + 2/(E m sqrt(K))) sigma2 + 4 mu + 4/sqrt(K) delta
+
+    Here mu is of the mean of d, given all that was before the cohort was drawn, what delta is of d.
+
+    >>> split_bound(K=100, L=1.0, E=5, m=5, f0=0.5, sigma2=0.0, mu=0.0, delta=0.01)
+    0.304
+    """
+    _not_negative("mu", mu)
+    start = separated_bound(K=K, L=L, E=E, m=m, f0=f0, sigma2=sigma2, delta=0.0)
+    _not_negative("delta", delta)
+    return start + 4 * mu + 4 / math.sqrt(K) * delta
+
+
+def cycle_bound(
+    *, K: int, C: int, L: float, E: int, m: int, f0: float, sigma2: float, mu: float, delta: float
+) -> float:
+    """Theorem 3: cycles of C rounds, whose errors may cancel; the learning rate is step_size(L, C E, K / C).
+
+    6 L f0 sqrt(C / K) + 8/(C E m) sqrt(C / K) sigma2 + 4 mu + 8 sqrt(C / K) delta
+
+    Its left side is of the models with which cycles begin, under P(k) of K / C with the `zeta_least` of C E steps.
+
+    Args:
+        K: rounds, C times a whole number of 9 or more.
+        C: rounds in a cycle.
+        L: as in `corrected_bound`, and so E, f0 and sigma2.
+        E: local steps of a round.
+        m: clients in a cohort.
+        f0: f at the start.
+        sigma2: largest variance of a client's stochastic gradient.
+        mu: of the mean of the cycle's error, given all before the cycle, what delta is of the error.
+        delta: expectation of ||error of a cycle||^2, its mean over cycles; `covering_error` bounds it.
+
+    >>> cycle_bound(K=400, C=4, L=1.0, E=5, m=5, f0=0.5, sigma2=0.0, mu=0.0, delta=0.01)
+    0.308
+    """
+    rounds, cycle = integer("K", K, least=LEAST_ROUNDS), integer("C", C, least=1)
+    require("K", K, rounds % cycle == 0 and rounds >= LEAST_ROUNDS * cycle, f"C = {C} times 9 or more")
+    _check(K=K, L=L, E=E, clients=m, f0=f0, sigma2=sigma2, bias=delta)
+    _not_negative("mu", mu)
+    root = math.sqrt(K / C)
+    return 6 * L * f0 / root + 8 / (C * E * m * root) * sigma2 + 4 * mu + 8 / root * delta
+
+
+def covering_error(*, K: int, C: int, G: float, sigma2: float) -> float:
+    """The most that mu and delta of Theorem 3 can be where every client is selected once in each cycle.
+
+    (G^2 + sigma2) C / K, with G the longest gradient of any f_i that is met.
+
+    >>> covering_error(K=400, C=4, G=2.0, sigma2=1.0)
+    0.05
+    """
+    _not_negative("G", G)
+    _not_negative("sigma2", sigma2)
+    return (G * G + sigma2) * integer("C", C, least=1) / integer("K", K, least=1)
 
 
 def _reach(eta: float, L: float, E: int) -> float:

@@ -22,6 +22,8 @@ SIDES = [
     lambda **given: theory.bound(N=20, gamma=0.01, **given),
     lambda **given: theory.corrected_bound(N=20, gamma=0.01, **given),
     lambda **given: theory.separated_bound(m=5, delta=0.01, **given),
+    lambda **given: theory.split_bound(m=5, mu=0.01, delta=0.03, **given),
+    lambda **given: theory.cycle_bound(m=5, C=1, mu=0.01, delta=0.03, **given),
 ]
 rounds = st.integers(9, 10**6)
 steps = st.integers(1, 100)
@@ -31,10 +33,20 @@ smoothness = st.floats(1e-3, 1e3)
 @pytest.fixture(scope="module")
 def convergence() -> Any:
     """The experiment, which is a script and not part of the package."""
+    return script("convergence")
+
+
+@pytest.fixture(scope="module")
+def nonconvex() -> Any:
+    """Its problem."""
+    return script("nonconvex")
+
+
+def script(name: str) -> Any:
     if not SCRIPT.exists():
         pytest.skip("benchmarks/ is not part of the source distribution")
     sys.path.append(str(SCRIPT.parent))
-    return importlib.import_module("convergence")
+    return importlib.import_module(name)
 
 
 @given(L=smoothness, E=steps, K=rounds)
@@ -104,6 +116,35 @@ def test_the_right_side_is_finite_and_falls_with_rounds(side: Callable[..., floa
     assert values[-1] == pytest.approx(4 * 0.01, rel=0.05)  # what bias leaves
 
 
+@given(K=rounds, E=steps, m=st.integers(1, 1000), delta=st.floats(0, 10), share=st.floats(0, 1))
+def test_of_an_error_only_its_mean_stays(K: int, E: int, m: int, delta: float, share: float) -> None:
+    """Theorem 2 is the bound with noise apart where all of the error is its mean, and lower by 4 for all else."""
+    given: dict[str, Any] = {"K": K, "L": 2.0, "E": E, "m": m, "f0": 0.5, "sigma2": 0.3, "delta": delta}
+    saved = theory.separated_bound(**given) - theory.split_bound(mu=share * delta, **given)
+    assert saved == pytest.approx(4 * (1 - share) * delta, abs=1e-9)
+
+
+@given(R=st.integers(9, 10**5), C=st.integers(1, 50), E=steps)
+def test_a_cycle_is_a_round_of_more_steps(R: int, C: int, E: int) -> None:
+    """Its start is that of Theorem 1 with K / C for K, and what covers everybody leaves nothing as K grows."""
+    given: dict[str, Any] = {"L": 2.0, "E": E, "f0": 0.5, "m": 5}
+    errors: dict[str, Any] = {"mu": 0.01, "delta": 0.02}
+    ours = theory.cycle_bound(K=C * R, C=C, sigma2=0.0, **errors, **given)
+    assert ours == pytest.approx(theory.split_bound(K=R, sigma2=0.0, **errors, **given) + 0.08 / math.sqrt(R))
+    covering = theory.covering_error(K=C * R, C=C, G=3.0, sigma2=0.3)
+    bound = theory.cycle_bound(K=C * R, C=C, sigma2=0.3, mu=covering, delta=covering, **given)
+    assert bound <= (6 * 2.0 * 0.5 + 8 * 0.3 + 12 * 9.3) / math.sqrt(R)
+
+
+def test_cycles_that_are_too_few_or_cut_are_refused() -> None:
+    given: dict[str, Any] = {"L": 1.0, "E": 5, "m": 5, "f0": 0.5, "sigma2": 0.1, "mu": 0.0, "delta": 0.0}
+    for K in (32, 37):
+        with pytest.raises(ValueError, match=f"K: {K} is not allowed; allowed: C = 4 times 9 or more"):
+            theory.cycle_bound(K=K, C=4, **given)
+    with pytest.raises(ValueError, match="mu: -1"):
+        theory.split_bound(K=9, **(given | {"mu": -1.0}))
+
+
 @pytest.mark.parametrize("eta", [0.01, 0.1, 1 / 6])
 def test_noise_over_two_steps_can_exceed_what_is_printed_but_not_what_is_proved(eta: float) -> None:
     s = 0.1  # f(w) = 1 + cos w from w = 0, noise +s or -s: the sign of the first decides where u_1 points
@@ -133,32 +174,32 @@ def test_refusals_name_the_value(wrong: dict[str, Any], message: str) -> None:
         theory.corrected_bound(**(right | wrong))
 
 
-def test_the_loss_of_the_experiment_is_as_smooth_as_it_says(convergence: Any) -> None:
+def test_the_loss_of_the_experiment_is_as_smooth_as_it_says(nonconvex: Any) -> None:
     rng = np.random.default_rng(0)
-    problem = convergence.Problem.draw(rng)
+    problem = nonconvex.Problem.draw(rng)
     assert np.linalg.norm(problem.x, axis=2) == pytest.approx(1)
     worst = 0.0
     for size in 10 ** rng.uniform(-4, 1, size=200):
-        w, other = rng.normal(size=(2, convergence.DIMENSIONS)) * [[2.0], [size]]
-        derivatives = [convergence.derivative(problem.residuals(at)) for at in (w, w + other)]
+        w, other = rng.normal(size=(2, nonconvex.DIMENSIONS)) * [[2.0], [size]]
+        derivatives = [nonconvex.derivative(problem.residuals(at)) for at in (w, w + other)]
         difference = np.abs(derivatives[1] - derivatives[0]) / np.linalg.norm(other)  # of every example, as ||x|| = 1
         worst = max(worst, float(difference.max()))
-    assert 0.9 < worst <= convergence.L  # the constant holds, and is not a generous one
+    assert 0.9 < worst <= nonconvex.L  # the constant holds, and is not a generous one
 
 
-def test_the_gradients_of_the_experiment_are_those_of_its_losses(convergence: Any) -> None:
+def test_the_gradients_of_the_experiment_are_those_of_its_losses(nonconvex: Any) -> None:
     rng = np.random.default_rng(1)
-    problem = convergence.Problem.draw(rng)
-    w, h = rng.normal(size=convergence.DIMENSIONS), 1e-5
-    steps = h * np.eye(convergence.DIMENSIONS)
+    problem = nonconvex.Problem.draw(rng)
+    w, h = rng.normal(size=nonconvex.DIMENSIONS), 1e-5
+    steps = h * np.eye(nonconvex.DIMENSIONS)
     differences = [(problem.losses(w + step) - problem.losses(w - step)) / (2 * h) for step in steps]
     assert problem.gradients(w) == pytest.approx(np.stack(differences, axis=1), abs=1e-8)
 
 
-def test_the_noise_of_the_experiment_has_the_mean_and_variance_it_says(convergence: Any) -> None:
+def test_the_noise_of_the_experiment_has_the_mean_and_variance_it_says(nonconvex: Any) -> None:
     rng = np.random.default_rng(2)
-    problem = convergence.Problem.draw(rng)
-    models = rng.normal(size=(convergence.CLIENTS, convergence.DIMENSIONS))
+    problem = nonconvex.Problem.draw(rng)
+    models = rng.normal(size=(nonconvex.CLIENTS, nonconvex.DIMENSIONS))
     drawn = np.stack([problem.noisy(models, rng)[0] for _ in range(4000)])
     _, exact, largest = problem.noisy(models, rng)
     assert drawn.mean(axis=0) == pytest.approx(exact, abs=0.02)
