@@ -71,4 +71,4 @@ class Balanced:
             plans = plans_for(draws.permutation(candidates), places, candidates[:0], places)
             return np.concatenate(list(map(one_group, plans, balanced_labels(signals, plans))))
 
-        return unknown_first(signals, k, known=signals.knows_update, rng=draws, choose=choose)
+        return unknown_first(signals, k, known=signals.knows_update, rng=draws, choose=choose, needs=("updates",))

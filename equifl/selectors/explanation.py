@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from equifl.objectives import Scaled, SetFunction, Truncated, explain, terms
-from equifl.selectors.base import HasObjective, Selector, objective_of, require_cohort, sample_of
+from equifl.selectors.base import HasObjective, Selector, needs, objective_of, require_cohort, sample_of
 from equifl.selectors.greedy_selection import MaximisesObjective, maximise
 from equifl.signals import Ints, Signals
 
@@ -27,7 +27,7 @@ def select_and_explain(
     function: SetFunction | None
     if isinstance(selector, MaximisesObjective) and type(selector).select is MaximisesObjective.select:
         function = objective_of(selector, signals, k)
-        cohort = maximise(function, signals, k, sample=sample_of(selector), rng=rng)
+        cohort = maximise(function, signals, k, sample=sample_of(selector), rng=rng, needs=sorted(needs(selector)))
     else:
         cohort = selector.select(signals, k, rng=rng)
         function = objective_of(selector, signals, k) if isinstance(selector, HasObjective) else None

@@ -56,7 +56,7 @@ class PowerOfChoice:
             drawn = np.sort(candidates[np.argsort(arrivals)[:d]])
             return drawn[np.argsort(-signals.losses[drawn], kind="stable")[:places]]
 
-        return unknown_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose)
+        return unknown_first(signals, k, known=signals.knows_loss, rng=draws, choose=choose, needs=self.needs)
 
 
 def variant(*, fresh: bool, subsample: bool) -> str:

@@ -57,7 +57,7 @@ class Rota:
         """As `select`, given bounds of updates and their mean (None = find them); `each` may run plans elsewhere."""
         k, rng = cohort_size(signals, k), generator(rng)
         known = signals.knows_update
-        warn_if_uninformed(signals, known)
+        warn_if_uninformed(signals, known, self.needs)
         if k == 0:
             return np.zeros(0, np.int64)
         turns = signals.turns

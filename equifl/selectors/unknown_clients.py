@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 import numpy as np
 
@@ -11,26 +13,36 @@ from equifl._numerics.checks import generator
 from equifl.selectors.base import Rng, cohort_size
 from equifl.signals import Bools, Ints, Signals
 
+_HERE = Path(__file__).parent  # the selectors
+
 
 def warn_if_uninformed(signals: Signals, known: Bools, needs: Collection[str] = ("losses", "updates")) -> None:
-    """Warn if the choice is random because no client sends what the selector needs, though some send other signals."""
+    """Warn if the choice is random because no client has sent what the selector needs, though some were asked.
+
+    Before anybody was selected, or has sent anything, there is nothing to warn of: it is the first round.
+    """
     if known.any():
         return
     sent = {name: bool(signals.knows(name).any()) for name in dict.fromkeys(("losses", "updates", *needs))}
-    if any(sent.values()):
+    if any(sent.values()) or signals.times_selected.any():
         missing = " or ".join(name for name in needs if not sent[name]) or " with ".join(needs)
-        warnings.warn(f"no client has sent {missing} yet, which this selector needs: it chose at random", stacklevel=5)
+        _warn(f"no client has sent {missing} yet, which this selector needs: it chose at random")
 
 
 def warn_without(signals: Signals, name: str, instead: str) -> bool:
-    """Whether nobody has sent this signal; then a warning says what is done instead, once someone has sent anything.
-
-    Python shows the same warning once.
-    """
+    """Whether nobody has sent this signal; then a warning says what is done instead, if someone has sent another."""
     missing = not signals.knows(name).any()
     if missing and (signals.knows_loss.any() or signals.knows_update.any()):
-        warnings.warn(f"no client has sent {name} yet, which this selector needs: {instead}", stacklevel=4)
+        _warn(f"no client has sent {name} yet, which this selector needs: {instead}")
     return missing
+
+
+def _warn(message: str) -> None:
+    """Warn about the line that called the selector, where Python shows the same warning once."""
+    level, frame = 1, inspect.currentframe()
+    while frame and Path(frame.f_code.co_filename).parent == _HERE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def must_wait(signals: Signals, order: Ints, k: int, known: Bools) -> Bools:

@@ -172,7 +172,8 @@ def test_a_site_may_train_a_part_of_the_model(tmp_path: Path) -> None:
 
 def test_where_no_result_is_usable_the_model_and_the_run_stay(tmp_path: Path) -> None:
     every: dict[str, Site] = {f"site-{i}": lambda received, task: None for i in (1, 2, 3)}
-    server = play(every, tmp_path, num_rounds=2)
+    with pytest.warns(UserWarning, match="no client has sent updates yet"):
+        server = play(every, tmp_path, num_rounds=2)
     assert server.logged("round 1: no result is usable; the model is unchanged")
     np.testing.assert_array_equal(model_in(tmp_path)["b"], MODEL["b"])
     assert len(rows(tmp_path / "equifl")) == 2

@@ -1,13 +1,19 @@
+import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from equifl import DivFL, PowerOfChoice, Rota, Selector, SignalStore, SubTrunc, UnionFL
+from equifl import Balanced, DivFL, PowerOfChoice, Rota, Selector, Signals, SignalStore, SubTrunc, UnionFL
+from equifl.selectors import SELECTORS
+from equifl.selectors.base import needs
 from equifl.testing import random_signals
 
 INFORMED: list[Any] = [PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
+EVERY = [*(make() for make in SELECTORS.values()), Balanced(prefer="loss"), UnionFL(inner=SubTrunc())]
+MISSING = [(selector, name) for selector in EVERY for name in sorted(needs(selector))]
 BY_NAME: dict[str, Any] = {"ids": lambda selector: type(selector).__name__}
 
 
@@ -82,3 +88,49 @@ def test_who_answers_at_last_is_back_at_once() -> None:
         store.observe(Rota().select(store.signals(round), 2, rng=round), round=round)
     times = store.signals(18).times_selected
     assert times.max() - times.min() == 1  # it was three turns ahead
+
+
+def without(signals: Signals, names: Iterable[str]) -> Signals:
+    """The same without these signals; without lengths alone, updates are distances."""
+    given: dict[str, Any] = dict.fromkeys(names)
+    if "losses" in given:
+        given["losses"] = np.full(signals.n, np.nan)
+    if "updates" in given:
+        given = {"lengths": signals.norms, **given}
+    elif "lengths" in given:
+        assert signals.updates is not None
+        apart = np.linalg.norm(signals.updates[:, None] - signals.updates, axis=2)
+        given = {**given, "updates": None, "distances": apart}
+    return replace(signals, **given)
+
+
+@pytest.mark.parametrize(
+    ("selector", "name"), MISSING, ids=[f"{type(selector).__name__}-{name}" for selector, name in MISSING]
+)
+def test_a_signal_that_nobody_sends_is_a_warning_that_names_it_once(selector: Selector, name: str) -> None:
+    """It says what is done instead, whatever else is sent; and Python shows it once, however many rounds there are."""
+    signals = random_signals(20)
+    others = [
+        n for n in ("losses", "updates", "durations", "label_counts", "bias_updates") if n not in needs(selector)
+    ]
+    for also in ([], others):
+        given = without(signals, [name, *also])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            cohorts = [selector.select(given, 5, rng=np.random.default_rng(seed)) for seed in range(5)]
+        assert all(len(set(cohort.tolist())) == 5 for cohort in cohorts)
+        (message,) = {str(warning.message) for warning in caught}
+        assert message.startswith(f"no client has sent {name} yet, which this selector needs: it ")
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("selector", EVERY, **BY_NAME)
+def test_clients_that_were_asked_and_sent_nothing_are_a_warning(selector: Selector) -> None:
+    store = SignalStore(20)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        store.observe(selector.select(store.signals(0), 5, rng=np.random.default_rng(0)), round=0)
+        assert not caught  # nobody was asked yet
+        selector.select(store.signals(1), 5, rng=np.random.default_rng(1))
+    assert bool(caught) == bool(needs(selector))
+    assert all("it chose at random" in str(warning.message) for warning in caught)
