@@ -140,8 +140,7 @@ def test_a_long_file_says_why(path: Path) -> None:
 ELSEWHERE = {
     "test_house.py": "the package as a whole",
     "test_readme.py": "README.md",
-    "test_own_selector_page.py": "docs/own-selector.md",
-    "test_own_aggregator_page.py": "docs/own-aggregator.md",
+    "test_own_pages.py": "docs/own-selector.md, docs/own-aggregator.md",
     "test_design_page.py": "docs/design.md",
     "test_tutorials.py": "docs/tutorials",
     "test_release.py": "the distributions",

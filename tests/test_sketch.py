@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equifl.sketch import _BLOCK, CountSketch
-from equifl.sketch import _mix as mix
+from equifl.sketch import CountSketch, pseudorandom
 
 NAN, INF = float("nan"), float("inf")
 
@@ -32,9 +31,7 @@ def test_it_is_what_the_definition_says(d: int, length: int, seed: int) -> None:
 
 def test_the_hash_is_splitmix64() -> None:
     """The first outputs that its authors' program gives for the seed 1234567."""
-    gamma = 0x9E3779B97F4A7C15 - 2**64
-    states = 1234567 + np.arange(1, 4) * gamma
-    assert [int(value) % 2**64 for value in mix(states)] == [
+    assert [int(value) % 2**64 for value in pseudorandom(np.arange(3), key=1234567)] == [
         6457827717110365317,
         3203168211198807973,
         9817491932198370423,
@@ -85,7 +82,7 @@ def test_how_an_update_is_cut_changes_no_bit(cuts: list[int]) -> None:
 
 
 def test_blocks_of_hashes_leave_no_seam() -> None:
-    update = np.random.default_rng(0).normal(size=2 * _BLOCK + 5)
+    update = np.random.default_rng(0).normal(size=2 * 2**16 + 5)  # 2**16 positions are hashed at a time
     sketch = CountSketch(length=16)
     np.testing.assert_array_equal(sketch(update), plainly(update, sketch))
     assert sketch([update[:7], update[7:]]).tobytes() == sketch(update).tobytes()

@@ -110,7 +110,7 @@ def run_missing(
     if not jobs:
         return
     with ProcessPoolExecutor(len(jobs) if device == "cuda" else 1, multiprocessing.get_context("spawn")) as pool:
-        for records, made_with in pool.map(_play, *zip(*jobs, strict=True)):
+        for records, made_with in pool.map(play, *zip(*jobs, strict=True)):
             results.add(records)
             results.made_with = dict(made_with)
     results.seconds += time.monotonic() - started
@@ -131,7 +131,7 @@ def verdicts(
     return [judge(claim, values_of(finals, seeds)) for claim in claims(data) if claim.table in wanted]
 
 
-def _play(config: Config, folder: Path, device: str, data_dir: Path | None) -> tuple[Records, Mapping[str, Any]]:
+def play(config: Config, folder: Path, device: str, data_dir: Path | None) -> tuple[Records, Mapping[str, Any]]:
     """One program: a run folder from start, or from where it was, to end."""
     from equifl.sim.simulation import simulate
 

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -71,52 +72,42 @@ def test_farthest_is_a_bound() -> None:
     assert (found.farthest() * (1 + 1e-6) >= found.matrix().max(axis=0)).all()
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Counts the rows of distances computed, and the matrices made."""
-    counts = {"rows": 0, "matrix": 0, "largest block": 0}
-    rows, matrix = UpdateDistances.rows, UpdateDistances.matrix
-
-    def counting_rows(self: UpdateDistances, ids: Any) -> Any:
-        counts["rows"] += len(ids)
-        counts["largest block"] = max(counts["largest block"], 4 * len(ids) * len(self))
-        return rows(self, ids)
-
-    def counting_matrix(self: UpdateDistances) -> Any:
-        counts["matrix"] += 1
-        return matrix(self)
-
-    monkeypatch.setattr(UpdateDistances, "rows", counting_rows)
-    monkeypatch.setattr(UpdateDistances, "matrix", counting_matrix)
-    return counts
+MANY = 1000
+MATRIX = 4 * MANY**2  # bytes
 
 
-def test_few_rows_never_make_the_matrix(counted: dict[str, int]) -> None:
-    G = FacilityLocation(Signals(updates=np.random.default_rng(0).normal(size=(400, 5))))
-    G.gains(G.init(), np.array([3, 5, 7]))
-    assert counted["matrix"] == 0
-    assert counted["rows"] == 3
+def gains_and_bytes(G: FacilityLocation, ids: Any) -> tuple[Any, int]:
+    """The gains of these clients, and the most memory that was taken for them."""
+    state = G.init()
+    tracemalloc.start()
+    try:
+        return G.gains(state, np.arange(MANY)[ids]), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
-def test_many_rows_make_the_matrix_once(counted: dict[str, int]) -> None:
-    G = FacilityLocation(Signals(updates=np.random.default_rng(0).normal(size=(400, 5))))
-    G.gains(G.init(), np.arange(400))
-    G.gains(G.init(), np.arange(400))
-    assert counted["matrix"] == 1
-    assert counted["rows"] == 0
+def test_few_rows_never_make_the_matrix() -> None:
+    G = FacilityLocation(Signals(updates=np.random.default_rng(0).normal(size=(MANY, 5))))
+    assert gains_and_bytes(G, [3, 5, 7])[1] < MATRIX / 10
 
 
-def test_beyond_the_memory_limit_rows_are_streamed(counted: dict[str, int]) -> None:
-    updates = np.random.default_rng(0).normal(size=(400, 5))
-    limit = 4 * 400 * 32
+def test_many_rows_make_the_matrix_once() -> None:
+    G = FacilityLocation(Signals(updates=np.random.default_rng(0).normal(size=(MANY, 5))))
+    (first, making), (second, having) = (gains_and_bytes(G, slice(None)) for _ in range(2))
+    assert making > MATRIX
+    assert having < MATRIX / 2
+    np.testing.assert_array_equal(first, second)
+
+
+def test_beyond_the_memory_limit_rows_are_streamed() -> None:
+    updates = np.random.default_rng(0).normal(size=(MANY, 5))
+    limit = 4 * MANY * 32
     G = FacilityLocation(Signals(updates=updates), memory_limit=limit)
-    streamed = G.gains(G.init(), np.arange(400))
-    assert counted["matrix"] == 0
-    assert counted["rows"] == 400
-    assert counted["largest block"] <= limit
+    streamed, taken = gains_and_bytes(G, slice(None))
+    assert taken < MATRIX / 2
     kept = FacilityLocation(Signals(distances=exact(updates).astype(np.float32)))
     offset = float(G.init().sum() - kept.init().sum())  # the bound on the largest distance, and the distance
-    np.testing.assert_allclose(streamed, kept.gains(kept.init(), np.arange(400)) + offset, rtol=1e-4)
+    np.testing.assert_allclose(streamed, kept.gains(kept.init(), np.arange(MANY)) + offset, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -137,12 +128,26 @@ def test_without_a_copy_and_in_chunks_distances_are_the_same(
     np.testing.assert_allclose(parts, exact(updates[ids])[rows], rtol=1e-4, atol=1e-6 * magnitude)
 
 
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many rows of distances were computed: the cost of a selection."""
+    counts = {"rows": 0}
+    rows = UpdateDistances.rows
+
+    def counting_rows(self: UpdateDistances, ids: Any) -> Any:
+        counts["rows"] += len(ids)
+        return rows(self, ids)
+
+    monkeypatch.setattr(UpdateDistances, "rows", counting_rows)
+    return counts
+
+
 def test_what_is_foreseen_is_computed_once(counted: dict[str, int]) -> None:
     signals = Signals(updates=np.random.default_rng(0).normal(size=(400, 5)))
     steps = [np.array([9, 3]), np.array([3, 7]), np.array([1, 2])]
     G, plain = FacilityLocation(signals), FacilityLocation(signals)
     G.foresee(steps)
-    assert counted == {"rows": 5, "matrix": 0, "largest block": 4 * 400 * 5}
+    assert counted["rows"] == 5
     for step in steps:
         G.foresee(iter([step]))  # kept already
         np.testing.assert_allclose(G.gains(G.init(), step), plain.gains(plain.init(), step), rtol=1e-6)

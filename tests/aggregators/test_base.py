@@ -1,22 +1,25 @@
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
 from equifl.aggregators import AGGREGATORS, Aggregator, Replies
 from equifl.aggregators.base import rule_bytes, weighted_mean
+from equifl.testing.aggregator_contract import random_replies
 
 
-def test_every_rule_has_a_default_and_says_what_it_looks_at() -> None:
-    needs = {name: rule().needs for name, rule in AGGREGATORS.items()}
-    assert all(isinstance(rule(), Aggregator) for rule in AGGREGATORS.values())
-    assert needs == {
-        "mean": (),
-        "size": (),
-        "loss": ("losses",),
-        "q_fedavg": ("losses",),
-        "momentum": (),
-        "memory": (),
-        "selector": ("weights",),
-    }
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_a_rule_has_a_default_and_looks_at_what_it_says_it_needs(name: str) -> None:
+    """And at nothing else of what is computed or sent only for rules that need it."""
+    rule, rng = AGGREGATORS[name](), np.random.default_rng(0)
+    assert isinstance(rule, Aggregator)
+    (replies,) = random_replies(1, cohort=4)
+    step = rule.step(replies, None)[0]
+    for key in ("losses", "weights"):
+        other: Any = {key: rng.uniform(1, 9, 4)}
+        assert np.array_equal(step, rule.step(replace(replies, **other), None)[0]) == (key not in rule.needs), key
 
 
 def test_the_number_of_clients_is_that_of_the_largest_id_unless_it_is_given() -> None:

@@ -56,9 +56,9 @@ def test_a_finished_run_that_is_not_in_the_results_yet_is_read_and_not_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job: Any = (tiny("digits", ["uniform"], [0]), tmp_path / "work", "cpu", None)
-    played = runs._play(*job)
+    played = runs.play(*job)
     monkeypatch.setattr(Federation, "__init__", None)
-    assert runs._play(*job) == played
+    assert runs.play(*job) == played
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -8,6 +8,7 @@ import pytest
 from equifl.experiment.config import Config
 from equifl.experiment.run_folder import RunFolder
 from equifl.sim import players
+from equifl.sim.loop.federation import Federation
 from equifl.sim.players import LocalPlayer
 from equifl.sim.simulation import load_data
 
@@ -32,13 +33,13 @@ def test_checkpoints_that_take_long_are_made_less_often(
     clock: Any = Clock()
     monkeypatch.setattr(players, "time", clock)
     player = LocalPlayer(CONFIG, load_data(CONFIG, None), device="cpu", engine="torch")
-    play = player._federation.play
+    play = Federation.play
 
-    def ten_seconds() -> Any:
+    def ten_seconds(federation: Federation) -> Any:
         clock.now += 10.0
-        return play()
+        return play(federation)
 
-    monkeypatch.setattr(player._federation, "play", ten_seconds)
+    monkeypatch.setattr(Federation, "play", ten_seconds)
     written: list[float] = []
     with RunFolder.open(tmp_path / "run", CONFIG.as_dict(), {}) as folder:
         player.begin(folder, None, [])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equifl._numerics.checks import brief, known, require, shown
+from equifl._numerics.checks import known, require
 from equifl.experiment.config import Availability, Config, make_selector
 from equifl.experiment.endpoint import cycle
 from equifl.experiment.names import display_name, listed
@@ -18,10 +17,9 @@ from equifl.selectors.base import needs
 from equifl.signals import Bools, Floats, Ints
 from equifl.sim.data import catalogue as data
 from equifl.sim.data.dataset import Dataset
-from equifl.sim.data.own_arrays import is_file
 from equifl.sim.data.partition import Partition, few_tested, natural_clients, split
 from equifl.sim.engines.local_training import LocalTraining
-from equifl.sim.loop.speed import Clock
+from equifl.sim.loop.speed import Clock, read_table
 from equifl.sim.models.trained_weights import as_row
 
 STREAMS = (
@@ -184,11 +182,6 @@ def _given(section: object, *other: str) -> dict[str, object]:
 
 def read_trace(path: str, clients: int) -> Bools:
     """(rounds, N) from a CSV file of 0 and 1."""
-    require("availability.trace", path, is_file(path), "the path of a CSV file")
-    try:
-        table = np.loadtxt(Path(path), delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"availability.trace: {shown(path)} cannot be read ({brief(error)})") from None
-    require("availability.trace", path, table.shape[1] == clients, f"{clients} columns, not {table.shape[1]}")
+    table = read_table("availability.trace", path, clients)
     require("availability.trace", path, bool(np.isin(table, (0, 1)).all()), "0 and 1 only")
     return table.astype(bool)

@@ -56,13 +56,19 @@ class Clock:
         return self.training * factors + self.reply
 
 
-def read_seconds(path: str, clients: int) -> Floats:
-    """(rounds, N) from a CSV file of seconds above 0."""
-    require("speed.trace", path, is_file(path), "the path of a CSV file")
+def read_table(key: str, path: str, clients: int) -> Floats:
+    """(rounds, N) from a CSV file, which this key of the configuration names."""
+    require(key, path, is_file(path), "the path of a CSV file")
     try:
         table = np.loadtxt(Path(path), delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
-        raise ValueError(f"speed.trace: {shown(path)} cannot be read ({brief(error)})") from None
-    require("speed.trace", path, table.shape[1] == clients, f"{clients} columns, not {table.shape[1]}")
+        raise ValueError(f"{key}: {shown(path)} cannot be read ({brief(error)})") from None
+    require(key, path, table.shape[1] == clients, f"{clients} columns, not {table.shape[1]}")
+    return table
+
+
+def read_seconds(path: str, clients: int) -> Floats:
+    """(rounds, N) from a CSV file of seconds above 0."""
+    table = read_table("speed.trace", path, clients)
     require("speed.trace", path, bool(((table > 0) & (table < np.inf)).all()), "seconds above 0 only")
     return table
