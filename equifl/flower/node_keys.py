@@ -23,18 +23,23 @@ def name_of(node: Any) -> str:
     return str(getattr(node, "name", "") or "")
 
 
-def is_provisioned(node: Any) -> bool:
-    """Whether somebody registered the node's key, or name, before it started: then it is the same after a restart.
+def was_registered_for(node: Any) -> bool | None:
+    """Whether the node's key, or name, was registered for it before it started, and so outlives it; None: unclear.
 
     Flower has no field for that. Only who registers a key for a node gives it a name, a place or an account. Otherwise
-    times tell: a key that was made for this start was registered in the moment of its only activation.
+    times tell: a key that was made for this start was activated in the moment of its registration, and never again,
+    unless the connection broke in between.
     """
     if not key_of(node):
         return bool(name_of(node))
     if name_of(node) or getattr(node, "location", "") or getattr(node, "owner_aid", "") not in ("", _NOBODY):
         return True
     registered, activated = registered_at(node), _time(getattr(node, "last_activated_at", ""))
-    return activated is None or registered is None or (activated - registered).total_seconds() > _AT_ONCE
+    if activated is None or registered is None:
+        return True
+    if (activated - registered).total_seconds() <= _AT_ONCE:
+        return False
+    return None if getattr(node, "last_deactivated_at", "") else True
 
 
 def registered_at(node: Any) -> datetime | None:

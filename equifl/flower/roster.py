@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equifl.flower.node_keys import is_provisioned, key_of, name_of, order_of_registration
+from equifl.flower.node_keys import key_of, name_of, order_of_registration, was_registered_for
 from equifl.hosts.journal import require_list
 from equifl.signals import Ints
 
@@ -51,6 +51,7 @@ class Roster:
         self._waiting: dict[int, int] = {}  # nodes, and the clients whose identities they report and which are there
         self._claims: dict[int, tuple[str, int]] = {}  # what nodes report, and as which of several of that name
         self._online: set[int] = set()
+        self._admits_any = False  # whether a node was seen that made its own key
         self._warned: set[str] = set()
         self._news: set[int] = set()  # clients whose names have changed
 
@@ -60,8 +61,9 @@ class Roster:
     def online(self, node_ids: Iterable[int]) -> None:
         """Set which nodes are online now."""
         before, self._online = self._online, set(node_ids)
-        for node in self.in_order(self._online - before):
-            self._return(node)
+        if new := self._online - before:
+            for node in self.in_order(new):
+                self._return(node)
 
     def unmet(self) -> set[int]:
         """The online nodes that `meet` has not seen."""
@@ -70,9 +72,13 @@ class Roster:
     def meet(self, nodes: Iterable[Any]) -> None:
         """Register new nodes (Flower's NodeInfo)."""
         new = [node for node in nodes if node.node_id not in self._nodes]
+        registered = {node.node_id: was_registered_for(node) for node in new}
+        # Where one key was made at a start, the SuperLink admits such nodes: so may those be whose connection broke.
+        self._admits_any |= any(registered[node.node_id] is False and key_of(node) for node in new)
         for node in sorted(new, key=order_of_registration):
             self._nodes[node.node_id] = None
-            key, name, proven = key_of(node), name_of(node), is_provisioned(node)
+            key, name, proven = key_of(node), name_of(node), registered[node.node_id]
+            proven = not self._admits_any if proven is None else proven
             if not proven:
                 self._warn_of_restarts(key)
             if proven or (key and not self.metric):

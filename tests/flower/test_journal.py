@@ -174,6 +174,25 @@ def test_with_fewer_checkpoints_a_killed_run_goes_on_from_the_last_one(tmp_path:
     assert fair(SubTrunc(), folder=parts, resume=True).rounds_played == 8, "a run that ends is saved"
 
 
+def test_clients_of_a_resumed_run_get_round_numbers_that_count_on(tmp_path: Path) -> None:
+    class Starts(FedAvg):
+        def start(self, *args: Any, **options: Any) -> Any:
+            raise AssertionError("FairSelection's own is called")
+
+    seen: list[Any] = []
+
+    def noting(question: Any, reply: Any) -> list[Any]:
+        seen.append(question.content["config"]["server-round"])
+        return [reply]
+
+    for _ in range(2):
+        grid = grid_of()
+        grid.faults = dict.fromkeys(grid.partitions, noting)
+        one = fair(Rota(), Starts(), folder=tmp_path, resume=True)
+        play(one, grid, 2, one.arrays)
+    assert list(dict.fromkeys(seen)) == [1, 2, 3, 4]
+
+
 def test_what_is_written_at_the_end_of_a_round_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
     sizes = []
     for rounds in (4, 40):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from equifl.flower.node_keys import is_provisioned, key_of, name_of, order_of_registration
+from equifl.flower.node_keys import key_of, name_of, order_of_registration, was_registered_for
 
 PEM = b"-----BEGIN PUBLIC KEY-----\nabc"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -25,7 +25,7 @@ def test_a_key_is_one_that_the_superlink_can_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("about", "provisioned"),
+    ("about", "registered"),
     [
         ({}, False),
         ({"name": "clinic"}, True),
@@ -33,15 +33,17 @@ def test_a_key_is_one_that_the_superlink_can_check() -> None:
         ({"public_key": PEM}, True),  # an older Flower tells no times
         ({"public_key": PEM, "owner_aid": "<id:none>", **times(0.2)}, False),
         ({"public_key": PEM, "owner_aid": "<id:none>", **times(5)}, True),
+        ({"public_key": PEM, "last_deactivated_at": NOON.isoformat(), **times(5)}, None),
+        ({"public_key": PEM, "name": "clinic", "last_deactivated_at": NOON.isoformat(), **times(5)}, True),
         ({"public_key": PEM, "owner_aid": "account", **times(0.2)}, True),
         ({"public_key": PEM, "location": "37.4,-122.1", **times(0.2)}, True),
         ({"public_key": PEM, "name": "clinic", **times(0.2)}, True),
     ],
 )
 def test_a_key_that_was_registered_for_a_node_is_told_from_one_that_it_made(
-    about: dict[str, Any], provisioned: bool
+    about: dict[str, Any], registered: bool | None
 ) -> None:
-    assert is_provisioned(node(**about)) is provisioned
+    assert was_registered_for(node(**about)) is registered
 
 
 def test_nodes_are_sorted_by_the_time_of_their_registration() -> None:

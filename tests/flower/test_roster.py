@@ -244,6 +244,33 @@ def test_keys_that_were_registered_beforehand_are(
     assert "--auth-supernode-private-key" not in caplog.text
 
 
+@pytest.mark.parametrize("others_make_keys", [True, False])
+def test_a_key_of_which_times_tell_nothing_is_taken_for_what_the_others_are(
+    others_make_keys: bool, tmp_path: Path
+) -> None:
+    """Node 3 was offline for a while: either it restarted, with its key, or its connection broke."""
+    active = {3: 3600.0} | ({} if others_make_keys else {0: 9.0, 1: 9.0, 2: 9.0, 4: 9.0, 5: 9.0})
+    grid = PretendGrid({100 + i: i for i in range(6)}, public_key=by_key)
+    grid.about["last_activated_at"] = lambda i: (START + timedelta(seconds=i + active.get(i, 0.1))).isoformat()
+    grid.about["last_deactivated_at"] = lambda i: (START + timedelta(seconds=60)).isoformat() if i == 3 else ""
+    play(fair(Rota(), folder=tmp_path), grid, 2)
+    by_keys = {client: "key:" in name for client, name in named(tmp_path).items()}
+    assert by_keys == dict.fromkeys(range(6), not others_make_keys)
+
+
+@pytest.mark.parametrize("identity", [None, "partition-id"])
+def test_a_resumed_server_knows_keys_on_other_node_ids(identity: str | None, tmp_path: Path) -> None:
+    play(
+        fair(Rota(), folder=tmp_path, identity=identity),
+        PretendGrid({100 + i: i for i in range(6)}, public_key=by_key),
+        3,
+    )
+    again = fair(Rota(), folder=tmp_path, identity=identity, resume=True)
+    grid = PretendGrid({200 + i: (i + 3) % 6 for i in range(6)}, public_key=by_key)
+    play(again, grid, 1, again.arrays)
+    assert again.clients.of(grid.partitions).tolist() == list(grid.partitions.values())
+
+
 def test_a_resumed_server_knows_who_is_who(tmp_path: Path) -> None:
     """Also where a name was taken while its node was away, and the server restarted in between."""
     strategy, grid = fair(Rota(), folder=tmp_path), grid_of(6)
