@@ -21,6 +21,7 @@ from equifl.statistics import interval
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "anchors.json"
 DIGITS: dict[str, Any] = {"data": "digits", "clients": 30, "per_round": 5, "rounds": 60, "evaluate_every": 6}
+TWO_CLASSES = DIGITS | {"seeds": 20, "partition": {"kind": "classes", "classes_per_client": 2}}
 ANCHORS: dict[str, dict[str, Any]] = {
     "halves_of_rota": {
         "claim": "of Rota's two halves balance makes the accuracy even, and turns make participation equal",
@@ -83,6 +84,42 @@ ANCHORS: dict[str, dict[str, Any]] = {
             "pow_2": {"class": "power_of_choice", "candidates": 2},
             "pow_15": {"class": "power_of_choice", "candidates": 15},
         },
+        "measures": ["global_loss", "accuracy"],
+    },
+    "label_balance": {
+        "claim": "cohorts with balanced labels learn more accurately than cohorts at random",
+        "source": "Zhang et al. 2023 (Fed-CBS); Lutz et al. 2024 (FedEntOpt)",
+        "setting": "digits, 30 clients of two classes, 5 a round, 60 rounds; theirs are CIFAR-10 and FMNIST",
+        "settings": TWO_CLASSES,
+        "selectors": {"uniform": {}, "label_balance": {}},
+        "measures": ["accuracy", "dissimilarity"],
+    },
+    "fedgs": {
+        "claim": "where clients come and go, FedGS evens the counts out, and learns faster than sampling at random",
+        "source": "Wang et al. 2023",
+        "setting": "digits, 30 clients of two classes, 30 % online at random, 5 a round, 60 rounds; theirs are images "
+        "and a synthetic set, with availabilities of several kinds",
+        "settings": TWO_CLASSES | {"availability": {"online": 0.3}},
+        "selectors": {"uniform": {}, "fedgs": {}},
+        "measures": ["global_loss", "accuracy", "gini"],
+    },
+    "optimal_sampling": {
+        "claim": "with fresh updates and weights 1/p the training loss falls faster than with uniform sampling",
+        "source": "Chen et al. 2022",
+        "setting": "digits, 30 clients of two classes, 5 a round, 60 rounds, fresh gradients, the selector's weights; "
+        "theirs are FEMNIST and Shakespeare, with clients of very unequal sizes",
+        "settings": TWO_CLASSES | {"signal": "gradient", "server": {"aggregate": "selector"}},
+        "selectors": {"uniform": {}, "optimal_sampling": {}},
+        "measures": ["global_loss", "accuracy"],
+    },
+    "active_fl": {
+        "claim": "active sampling needs fewer rounds than sampling at random",
+        "source": "Goetz et al. 2019",
+        "setting": "digits, 30 clients of two classes and unequal sizes, 5 a round, 60 rounds; theirs are tasks on "
+        "short texts, with thousands of clients",
+        "settings": DIGITS
+        | {"seeds": 20, "partition": {"kind": "classes", "classes_per_client": 2, "sizes": "lognormal"}},
+        "selectors": {"uniform": {}, "active_fl": {}},
         "measures": ["global_loss", "accuracy"],
     },
 }

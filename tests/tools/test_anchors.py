@@ -38,6 +38,10 @@ def test_every_anchor_was_played_with_all_of_its_seeds() -> None:
         ("halves_of_rota", "balanced", "reshuffle", "dissimilarity", -1),
         ("halves_of_rota", "rota", "reshuffle", "accuracy", 1),
         ("halves_of_rota", "balanced_loss", "balanced", "accuracy", 1),
+        ("label_balance", "label_balance", "uniform", "accuracy", 1),
+        ("label_balance", "label_balance", "uniform", "dissimilarity", -1),
+        ("fedgs", "fedgs", "uniform", "accuracy", 1),
+        ("fedgs", "fedgs", "uniform", "gini", -1),
     ],
 )
 def test_the_published_ordering_is_seen(name: str, better: str, worse: str, measure: str, sign: int) -> None:
@@ -78,6 +82,19 @@ def test_the_pages_of_methods_say_what_was_measured() -> None:
         assert f"{np.mean(runs[name]['global_loss']):.2f}" in page
     mean, half_width = difference(STORED, "power_of_choice", "pow_2", "uniform", "global_loss")
     assert abs(mean) < half_width
+    for name, measure, digits in (
+        ("label_balance", "accuracy", 1),
+        ("label_balance", "dissimilarity", 1),
+        ("fedgs", "accuracy", 1),
+        ("optimal_sampling", "global_loss", 3),
+        ("active_fl", "global_loss", 3),
+    ):
+        mean, half_width = difference(STORED, name, name, "uniform", measure)
+        page = (pages / f"{name}.md").read_text()
+        assert f"{mean:+.{digits}f} ± {half_width:.{digits}f}" in page
+        assert ("not decided" in page) == (abs(mean) <= half_width)
+    counts = [float(np.mean(STORED["fedgs"]["selectors"][name]["gini"])) for name in ("fedgs", "uniform")]
+    assert "(a Gini of {:.2f} instead of {:.2f})".format(*counts) in (pages / "fedgs.md").read_text()
 
 
 def test_turns_make_participation_equal() -> None:
