@@ -252,7 +252,7 @@ def test_the_document_says_what_was_measured(scripts: Any) -> None:
         f"its left side is {random.left:.5f}, with everybody {everybody['left']:.5f}",
         f"Theorem 2 has {random.split:.4f} on the right where the bound with noise apart has {random.separated:.4f}",
         f"its `delta` is {random.delta / balanced.delta:.0f} times smaller. - A cohort of `Reshuffle`",
-        f"but {reshuffle.mu / reshuffle.delta:.0%} of its `delta` is no chance: 13/36",
+        f"but {reshuffle.mu / reshuffle.delta:.0%} of its `delta` is no chance, where 13/36",
         f"makes a floor of that, {4 * reshuffle.mu:.4f}",
         f"`delta_C` is {reshuffle.cycle_delta:.1e}, and {random.cycle_delta:.1e} with `Random`",
         f"With `Rota` it is {rota.cycle_delta:.1e}",
@@ -263,7 +263,8 @@ def test_the_document_says_what_was_measured(scripts: Any) -> None:
         f"{unionfl.floor:.4f}",
         f"of which {1 - poc.mu / poc.delta:.0%} is chance. It tends to {poc.floor:.4f}",
         f"{min(t for t, _ in times):.1f} to {max(t for t, _ in times):.1f} times the left, and that of Theorem 3 "
-        f"{min(t for _, t in times):.1f} to {max(t for _, t in times):.1f} times",
+        f"{min(t for _, t in times):.1f} to {max(t for _, t in times):.1f} times; its runs are the first quarters of "
+        f"these, {random.K // scripts.CYCLE**2} cycles",
     ):
         assert sentence in text
     lefts = [row.left for row in (random, reshuffle, balanced, rota)]
