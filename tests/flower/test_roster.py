@@ -161,8 +161,8 @@ def test_where_nodes_have_keys_a_metric_only_names_them(
         keyed.offline = {honest}
         play(strategy, keyed, 4, strategy.arrays)
         keyed.offline = set()
-        play(strategy, keyed, 20, strategy.arrays)
-    assert seats(keyed, honest) >= 26 * 2 // 6 - 1
+        play(strategy, keyed, 12, strategy.arrays)
+    assert seats(keyed, honest) >= 18 * 2 // 6 - 1
     assert strategy.clients.of([100, 101, 102, 103, honest, liar]).tolist() == [0, 1, 2, 3, 4, 5]
     assert caplog.text.count("several nodes say they are partition-id:4") == 1
     assert "each is a client of its own" in caplog.text

@@ -52,7 +52,6 @@ KEEPING = {
     "momentum": lambda: flower.FedAvgM(server_momentum=0.9, server_learning_rate=0.5),
     "prox": lambda: flower.FedProx(proximal_mu=0.1),
     "median": lambda: flower.FedMedian(),
-    "q": lambda: flower.QFedAvg(client_learning_rate=0.5),
     "clipping": lambda: flower.DifferentialPrivacyServerSideFixedClipping(flower.FedAdam(), 0.0, 5.0, 3),
     "adaptive": lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(
         flower.FedYogi(), 0.0, num_sampled_clients=3, clipped_count_stddev=0.0
