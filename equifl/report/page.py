@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ with needed_by("equifl.report"):
 
 from equifl._numerics.checks import require
 from equifl.experiment.atomic_write import replacing
-from equifl.experiment.measures import Measure, more_measures
+from equifl.experiment.measures import Measure, Row, more_measures
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.results import Results
 from equifl.experiment.table import Table
@@ -69,7 +69,7 @@ def make_page(results: Results) -> str:
         title=_title(config["data"]["name"], numbers),
         recorder=next((recorder for host, recorder in HOSTS.items() if host in config), None),
         numbers=numbers,
-        lead=_lead(table, numbers.score),
+        lead=" ".join(filter(None, (_lead(table, numbers.score), _of_a_part(results.whole_rounds, numbers)))),
         table=table,
         measures=table.measures,
         more=more,
@@ -150,6 +150,18 @@ def _lead(table: Table, score: Score) -> str:
     if not score.percent:
         return f"Best {score.title}: {most}. Fairest: {fairest} between two clients on average."
     return f"Most accurate: {most} %. Fairest: {fairest} points between two clients on average."
+
+
+def _of_a_part(rows: Iterable[Row], numbers: Numbers) -> str:
+    """What the last evaluation of a live federation says of all clients, if a part of them evaluated."""
+    last = [row for row in rows if row.get("intervals")][-1:]
+    if not last:
+        return ""
+    row, half = last[0], last[0]["intervals"]
+    accuracy = f"accuracy {row['accuracy']:.1f} ± {half['accuracy']:.1f} %"
+    dissimilarity = f"dissimilarity {row['dissimilarity']:.1f} ± {half['dissimilarity']:.1f} points"
+    who = f"{row['evaluated']:,} of {numbers.clients:,} clients evaluated last"
+    return f"{who}; for all of them that says: {accuracy}, {dissimilarity} (95 % intervals)."
 
 
 def _best(table: Table, measure: Measure) -> str:

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from flwr.serverapp.strategy import FedAvg
 
 from equifl import Rota
 from equifl.experiment.results import load_results
@@ -27,3 +28,13 @@ def test_a_report_names_the_clients_and_says_which_of_them_participation_counts(
     page = load_results(tmp_path).report().read_text()
     assert "partition-id:3" in page
     assert "Participation counts the clients that were present in the last round." in page
+
+
+def test_a_report_says_of_how_many_clients_its_figures_are(tmp_path: Path) -> None:
+    play(fair(Rota(), FedAvg(fraction_evaluate=0.5), folder=tmp_path, probe="newcomers"), grid_of(10), 2)
+    row = rows(tmp_path)[-1]
+    assert row["evaluated"] == sum(value is not None for value in row["client_accuracy"]) == 5
+    half = row["intervals"]["dissimilarity"]
+    page = load_results(tmp_path).report().read_text()
+    assert "5 of 10 clients evaluated last; for all of them that says: accuracy" in page
+    assert f"dissimilarity {row['dissimilarity']:.1f} ± {half:.1f} points (95 % intervals)" in page
