@@ -158,6 +158,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             str, int
         ] = {}  # clients by the names of their sites, in the order in which they were first met
         self._played = 0
+        self._better = True  # whether the last model is the best so far
         self._fits = False  # whether any result was usable so far
         self._row: dict[str, Any] = {}
         self._asked: list[str] = []
@@ -172,6 +173,9 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             self._start()
             if self._played >= self._rounds:
                 self.info(f"equifl: all {self._rounds} rounds are played already; nothing is left to do")
+                return
+            if self._stopped():
+                self.info(f"equifl: stopped early after round {self._played - 1} already; nothing is left to do")
                 return
             super().run()
         except ValueError as error:
@@ -247,8 +251,19 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         row, fairness = evenness(self._attendance, self._known.times_selected(), np.arange(len(self._ids)), found)
         model.metrics = {**(model.metrics or {}), **fairness}
         self._played += 1
+        self._better = super().is_curr_model_better(model)  # beforehand, so that it is in the checkpoint
         self._records.write(self._row | row, lambda: self._state(model))
         return model
+
+    def is_curr_model_better(self, curr_model: FLModel) -> bool:
+        """Whether the model is the best so far, by the metric of `stop_cond`: `update_model` has compared it."""
+        return self._better
+
+    def _stopped(self) -> bool:
+        """Whether a run that is taken up had stopped early."""
+        if self._played == 0 or self.stop_condition is None or self.best_target_metric_value is None:
+            return False
+        return bool(self.should_stop({self.stop_condition[0]: self.best_target_metric_value}))
 
     def save_model_file(self, model: FLModel, filepath: str) -> None:
         """Save the model where there is no persistor: as plain arrays, if the name ends in .npz."""
@@ -319,6 +334,10 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._back_off.load(state)
         self._attendance.load(state, len(self._ids), len(self._records.past))
         self.model.params = {key: like(self.model.params[key], array) for key, array in model.items()}
+        if self.stop_condition and state.get("best.metric", np.array("")).item() == self.stop_condition[0]:
+            best, waited = state["best"].tolist()
+            self.best_target_metric_value = None if np.isnan(best) else best
+            self.num_fl_rounds_without_improvement = int(waited)
         self._played, self._named = int(state["rounds_played"]), len(self._ids)
         self._fits = self._played > 0
         self.info(f"equifl: goes on after round {self._played - 1} of the run in {path}")
@@ -428,7 +447,10 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         }
 
     def _state(self, model: FLModel) -> dict[str, Any]:
+        best = np.nan if self.best_target_metric_value is None else float(self.best_target_metric_value)
         return {
+            "best": np.array([best, self.num_fl_rounds_without_improvement]),
+            "best.metric": np.array(self.stop_condition[0] if self.stop_condition else ""),
             **self._known.state(),
             **self._attendance.state(),
             **self._back_off.state(),

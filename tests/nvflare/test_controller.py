@@ -313,6 +313,20 @@ def test_fairness_can_end_a_run(tmp_path: Path) -> None:
     assert server.logged("Early stop condition satisfied")
 
 
+def test_early_stopping_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")  # after two rounds everybody was selected: from then on nothing improves
+    options: dict[str, Any] = {"stop_cond": "participation-never < 0", "patience": 3, "folder": folder, "resume": True}
+    play(sites(6), tmp_path, num_rounds=3, **options)
+    server = play(sites(6), tmp_path, num_rounds=9, **options)
+    assert len(rows(Path(folder))) == 5
+    assert server.logged("Exceeded the number of FL rounds")
+    again = play(sites(6), tmp_path, num_rounds=9, **options)
+    assert again.sent == []
+    assert again.logged("stopped early after round 4 already")
+    other = play(sites(6), tmp_path, num_rounds=6, **options | {"stop_cond": "participation-gini < -1"})
+    assert len(other.cohorts) == 1  # another metric begins anew
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
