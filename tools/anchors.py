@@ -131,13 +131,14 @@ def play(name: str, **other: Any) -> list[dict[str, Any]]:
 
 
 def summary(name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
-    """By selector and seed: the mean of each measure over the second half of the evaluations; and three cohorts."""
+    """By selector: the mean of each measure over the second half of the evaluations, and the first seed's cohorts."""
     found: dict[str, Any] = {}
     for selector in ANCHORS[name]["selectors"]:
         own = [record for record in records if record["selector"] == selector]
         runs = {seed: [r for r in own if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in own)}
         values = {measure: [late_mean(run, measure) for run in runs.values()] for measure in ANCHORS[name]["measures"]}
-        found[selector] = values | {"first_cohorts": [sorted(record["cohort"]) for record in own[:3]]}
+        first = next(iter(runs.values()))
+        found[selector] = values | {"first_cohorts": [sorted(record["cohort"]) for record in first[:3]]}
     return found
 
 

@@ -90,7 +90,7 @@ def test_the_pages_of_methods_say_what_was_measured() -> None:
         ("active_fl", "global_loss", 3),
     ):
         mean, half_width = difference(STORED, name, name, "uniform", measure)
-        page = (pages / f"{name}.md").read_text()
+        page = " ".join((pages / f"{name}.md").read_text().split())
         assert f"{mean:+.{digits}f} ± {half_width:.{digits}f}" in page
         assert ("not decided" in page) == (abs(mean) <= half_width)
     counts = [float(np.mean(STORED["fedgs"]["selectors"][name]["gini"])) for name in ("fedgs", "uniform")]
