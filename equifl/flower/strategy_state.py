@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -36,6 +37,13 @@ class StrategyState:
     def __init__(self, strategy: Any) -> None:
         self._parts = _named(strategy)
         self.settings = {name: dict(_settings(part)) for name, part in self._parts.items()}
+        # Arrays that are there from the beginning may be data, and large: only if they change they are state.
+        self._first = {
+            (name, field): _digest(value)
+            for name, part in self._parts.items()
+            for field, value in _attributes(part)
+            if field not in self.settings[name] and not _restores(value)
+        }
         self._told = False
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -46,11 +54,14 @@ class StrategyState:
         for name, part in self._parts.items():
             saved[name] = {}
             for field, value in [("", part)] if _restores(part) else _attributes(part):
-                if not _is_state(value, self.settings[name].get(field)):
+                first = self._first.get((name, field))
+                if not _is_state(value, self.settings[name].get(field)) or (first and first == _digest(value)):
                     continue
+                before = len(arrays)
                 try:
                     saved[name][field] = _encoded(value, arrays)
                 except TypeError as error:
+                    del arrays[before:]
                     unsaved.append(f"{name}{'.' if field else ''}{field} ({error})")
         if unsaved and not self._told:
             self._told = True
@@ -96,6 +107,18 @@ def _settings(part: Any) -> Iterator[tuple[str, Any]]:
                 yield field, _plain(value)
             except TypeError:  # it holds arrays
                 continue
+
+
+def _digest(value: Any) -> int | None:
+    """Of a value with its arrays; None for what has no such form."""
+    arrays: list[NDArray[Any]] = []
+    try:
+        crc = zlib.crc32(json.dumps(_encoded(value, arrays)).encode())
+    except TypeError:
+        return None
+    for array in arrays:
+        crc = zlib.crc32(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes(), crc)
+    return crc
 
 
 def _is_state(value: Any, setting: Any) -> bool:

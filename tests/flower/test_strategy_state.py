@@ -260,6 +260,18 @@ def test_arrays_come_back_as_they_were() -> None:
     assert (scalar, type(scalar)) == (np.float32(0.1), np.float32)
 
 
+def test_arrays_that_were_there_from_the_beginning_are_kept_only_if_they_change() -> None:
+    """They may be a data set to validate with."""
+    first = Holder({"x": np.zeros(1000)})
+    state = StrategyState(first)
+    assert list(state.state()) == ["strategy"]
+    first.value["x"][7] = 1
+    assert state.state()["strategy.0"].shape == (1000,)
+    again = Holder({"x": np.zeros(1000)})
+    StrategyState(again).load(state.state())
+    assert again.value["x"][7] == 1
+
+
 def test_a_setting_that_never_changed_is_not_in_the_checkpoint(tmp_path: Path) -> None:
     play(fair(Rota(), flower.FedAdam(), folder=tmp_path), grid_of(), 1)
     arrays = read_checkpoint(tmp_path / "checkpoint.npz")
