@@ -20,7 +20,7 @@ run: $(VENV)/installed
 QUICK := not slow and not compiled and not ray and not flower and not nvflare and not browser and not deployment
 
 # Files of tests side by side: much of the suite waits for processes. Threads that wait must not spin.
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: style

@@ -62,8 +62,9 @@ def test_what_is_wrong_with_the_work_is_raised_as_without_ray() -> None:
 def test_a_result_that_a_dead_worker_kept_is_lost() -> None:
     """Large results stay where they were made, until they are fetched."""
     workers.start_workers(1, 60.0)
-    calls = [worker(0).call.remote(None, np.zeros, (10,)), worker(0).call.remote(None, os._exit, (1,))]
-    assert len(results(calls[:1])[0]) == 10
+    calls = [worker(0).call.remote(None, np.zeros, (10,))]
+    assert len(results(calls)[0]) == 10
+    calls.append(worker(0).call.remote(None, os._exit, (1,)))
     with pytest.raises(WorkerDiedError):
         results(calls)
     end_worker(0)
