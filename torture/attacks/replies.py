@@ -22,6 +22,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.serverapp import strategy as flower
 
 from equifl import DivFL, PowerOfChoice, Rota, SubTrunc, Uniform, UnionFL
+from equifl.aggregators import ByLoss, Memory, QFedAvg
 from equifl.flower import FairSelection
 from equifl.flower.replies import decoded
 from tests.flower.federation import initial_arrays
@@ -31,6 +32,12 @@ QUICK = 30
 NODES, K, ROUNDS = 8, 5, 4
 SELECTORS = {"rota": Rota, "subtrunc": SubTrunc, "uniform": Uniform, "divfl": DivFL, "unionfl": UnionFL}
 SELECTORS |= {"power_of_choice": PowerOfChoice}
+RULES: dict[str, Any] = {
+    "memory": Memory(),
+    "memory by loss": Memory(q=1.0),
+    "loss": ByLoss(),
+    "q_fedavg": QFedAvg(L=2.0),
+}
 STRATEGIES: dict[str, Callable[[], Any]] = {
     "fedavg": flower.FedAvg,
     "fedmedian": flower.FedMedian,
@@ -134,6 +141,8 @@ def make(rng: np.random.Generator) -> list[Any]:
             "folder": bool(rng.random() < 0.2),
         }
     ]
+    if steps[0]["strategy"] in ("fedavg", "fedadam") and rng.random() < 0.3:
+        steps[0]["rule"] = one_of(RULES)
     for number in range(1, ROUNDS + 1):
         for kind in ("query", "train", "evaluate"):
             # The first replies say what replies look like, so most of them are honest.
@@ -159,13 +168,15 @@ def play(steps: list[Any], folder: Path) -> Counter[str]:
         probe=about["probe"],
         patience=0,
         folder=folder / "run" if about.get("folder") else None,
+        aggregator=RULES[about["rule"]] if "rule" in about else None,
     )
+    averages = about["strategy"] == "fedavg" and "rule" not in about
     model, counts = initial_arrays(), Counter[str]()
 
     def after_round(number: int, arrays: ArrayRecord) -> None:
         nonlocal model
         if number:
-            check_round(grid, fair, logged, model, arrays, averages=about["strategy"] == "fedavg")
+            check_round(grid, fair, logged, model, arrays, averages=averages)
             counts.update(grid.counts, rounds=1)
             counts["set aside"] += len(named(logged))
             grid.next_round()
