@@ -271,6 +271,8 @@ class FairSelection(Strategy):
                 if self._rule is not None:
                     fill_in(usable, next_model(self._rule, self.clients, self.arrays, news))
                 arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
+            if accounts(self.strategy):  # before the model is sent to anybody: a round that is cut off counts, too
+                self._journal.amend(self._kept.state())
             if arrays is not None and not is_finite(arrays):
                 log.warning("equifl: round %d: the average is not finite; the model is unchanged", self._number)
                 arrays = None

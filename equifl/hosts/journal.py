@@ -106,6 +106,12 @@ class Journal:
             self._open(self._path).save_checkpoint({**state(), _EVERY: np.array(self._every)})
             self._saved = self._rounds
 
+    def amend(self, arrays: State) -> None:
+        """Replace these arrays in the last checkpoint, where there is one, and leave the others as they are."""
+        if self._path is not None and self._saved:
+            folder = self._open(self._path)
+            folder.save_checkpoint({**(folder.load_checkpoint() or {}), **arrays})
+
     def close(self) -> None:
         """Release the folder's lock, until the next write."""
         if self._folder is not None:

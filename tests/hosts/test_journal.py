@@ -110,6 +110,19 @@ def test_a_run_that_ends_is_saved_whole(tmp_path: Path) -> None:
     assert len(journal(tmp_path, resume=True).past) == 3
 
 
+def test_a_checkpoint_is_amended_in_part(tmp_path: Path) -> None:
+    one = journal(tmp_path)
+    one.amend({"spent": np.array(0)})  # there is none yet
+    assert not (tmp_path / "checkpoint.npz").exists()
+    one.write(row(0), state(1, spent=np.array(1)))
+    one.amend({"spent": np.array(2)})
+    one.close()
+    again = journal(tmp_path, resume=True)
+    assert again.state is not None
+    assert [int(again.state[name]) for name in ("spent", "rounds_played")] == [2, 1]
+    assert list(model_of_state(again.state)) == ["b", "a"]
+
+
 def test_more_rounds_after_a_checkpoint_than_there_may_be_are_not_dropped(tmp_path: Path) -> None:
     first = journal(tmp_path, every=2)
     for round in range(4):
