@@ -178,7 +178,8 @@ class FairSelection(Strategy):
 
     def close(self) -> None:
         """Save the state, and let others write the folder, which they may after the end of the process, too."""
-        self._journal.save(self._state)
+        if not self._row:  # no round is going on
+            self._journal.save(self._state)
         self._journal.close()
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
@@ -283,6 +284,7 @@ class FairSelection(Strategy):
         row, fairness = self._clients.end_round(self._row["cohort"], found)
         self.rounds_played += 1
         self._journal.write(self._row | row, self._state)
+        self._row = {}
         return fairness
 
     def _state(self) -> dict[str, Any]:

@@ -132,6 +132,18 @@ def test_a_strategy_goes_on_with_what_it_kept(make: Any, tmp_path: Path) -> None
     assert parts[-1]["client_accuracy"] == pytest.approx(whole[-1]["client_accuracy"], abs=2e-3)
 
 
+def test_with_fewer_checkpoints_a_run_is_saved_as_it_is_closed_but_not_within_a_round(tmp_path: Path) -> None:
+    one = fair(Rota(), folder=tmp_path, checkpoint_every=10)
+    play(one, federation(), 3)
+    one = fair(Rota(), folder=tmp_path, resume=True, checkpoint_every=10)
+    assert one.rounds_played == 3
+    play(one, federation(), 2)
+    assert one.parameters is not None
+    one.configure_fit(6, one.parameters, federation())
+    one.close()
+    assert fair(Rota(), folder=tmp_path, resume=True).rounds_played == 5
+
+
 def test_other_hyper_parameters_and_shapes_are_refused_by_name(tmp_path: Path) -> None:
     play(fair(Rota(), folder=tmp_path), federation(), 1)
     with pytest.raises(ValueError, match=r"FedAvg\.fraction_evaluate: 1\.0 there, 0\.5 here"):
