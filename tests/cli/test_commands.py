@@ -22,6 +22,7 @@ from equifl.experiment.names import display_name
 from equifl.experiment.results import load_results
 from equifl.experiment.run_folder import RunFolder
 from equifl.selectors import SELECTORS
+from equifl.sim.data.catalogue import NAMES
 
 ROOT = Path(__file__).parents[2]
 PYTHON = [sys.executable, "-P"]  # as the installed command: the current folder is not on the path by itself
@@ -472,7 +473,7 @@ def test_an_unknown_data_set_is_refused() -> None:
     result = CliRunner().invoke(main, ["data", "get", "minst"])
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
-    assert line.startswith("equifl: data set: 'minst' is not known; did you mean 'mnist'? allowed: digits, mnist,")
+    assert line == f"equifl: data set: 'minst' is not known; did you mean 'mnist'? allowed: {', '.join(NAMES)}"
 
 
 @pytest.mark.parametrize("columns", [50, 80])

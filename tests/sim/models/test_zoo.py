@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from equifl.sim.models.zoo import build_module, count_parameters, lenet, make_module
+from equifl.sim.models.zoo import MODELS, build_module, count_parameters, lenet, make_module
 
 
 @pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 44_426), ((3, 32, 32), 62_006), ((1, 8, 8), 19_754)])
@@ -39,7 +39,7 @@ def test_weights_are_counted_without_making_them() -> None:
             "lennet",
             {},
             (1, 8, 8),
-            r"train.model: 'lennet' is not allowed; allowed: lenet, mlp, logistic, linear, transformer or",
+            rf"train.model: 'lennet' is not allowed; allowed: {', '.join(MODELS)} or",
         ),
         ("mlp", {"hiden": 3}, (1, 8, 8), r"train.model: 'mlp' with {'hiden': 3} cannot be made"),
         ("no.such.module:Net", {}, (1, 8, 8), r"cannot be found \(No module named 'no'\)"),
