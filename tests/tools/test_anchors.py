@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equifl import Rota
-from tools.anchors import ANCHORS, RESULTS, difference, play, summary, written
+from equifl import Rota, simulate
+from tools.anchors import ANCHORS, RESULTS, TARGET, difference, play, summary, written
 
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not part of the source distribution")
 STORED: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -42,6 +42,7 @@ def test_every_anchor_was_played_with_all_of_its_seeds() -> None:
         ("label_balance", "label_balance", "uniform", "dissimilarity", -1),
         ("fedgs", "fedgs", "uniform", "accuracy", 1),
         ("fedgs", "fedgs", "uniform", "gini", -1),
+        ("oort", "oort", "uniform", "seconds_to_target", -1),
     ],
 )
 def test_the_published_ordering_is_seen(name: str, better: str, worse: str, measure: str, sign: int) -> None:
@@ -88,13 +89,30 @@ def test_the_pages_of_methods_say_what_was_measured() -> None:
         ("fedgs", "accuracy", 1),
         ("optimal_sampling", "global_loss", 3),
         ("active_fl", "global_loss", 3),
+        ("oort", "seconds_to_target", 1),
+        ("oort", "accuracy", 1),
+        ("hicsfl", "accuracy", 1),
     ):
         mean, half_width = difference(STORED, name, name, "uniform", measure)
         page = " ".join((pages / f"{name}.md").read_text().split())
         assert f"{mean:+.{digits}f} ± {half_width:.{digits}f}" in page
         assert ("not decided" in page) == (abs(mean) <= half_width)
+    assert difference(STORED, "hicsfl", "hicsfl", "uniform", "accuracy")[0] < 0  # "not seen"
+    seconds = [float(np.mean(STORED["oort"]["selectors"][name]["seconds_to_target"])) for name in ("oort", "uniform")]
+    oort = " ".join((pages / "oort.md").read_text().split())
+    assert "after {:.0f} simulated seconds instead of {:.0f}".format(*seconds) in oort
     counts = [float(np.mean(STORED["fedgs"]["selectors"][name]["gini"])) for name in ("fedgs", "uniform")]
     assert "(a Gini of {:.2f} instead of {:.2f})".format(*counts) in (pages / "fedgs.md").read_text()
+
+
+def test_seconds_to_the_target_are_those_of_results() -> None:
+    results = simulate(
+        selectors={"uniform": {}}, **ANCHORS["oort"]["settings"] | {"seeds": 2, "rounds": 80}, progress=False
+    )
+    found = summary("oort", [row | {"selector": name} for name in ("uniform", "oort") for row in results.records])
+    (row,) = results.to_target(accuracy=TARGET).to_dict("records")
+    assert row["reached"] == 1.0
+    assert np.mean(found["uniform"]["seconds_to_target"]) == pytest.approx(row["seconds"], abs=0.01)
 
 
 def test_turns_make_participation_equal() -> None:
