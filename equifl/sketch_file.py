@@ -24,6 +24,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from equifl._numerics.checks import require
 from equifl._numerics.checksums import checksums
 from equifl._numerics.mapped import Mapped
 from equifl._numerics.threads import on_all_cores, tiles
@@ -124,6 +125,7 @@ def open_sketches(path: Path, clients: int, sketch: CountSketch, dtype: type = n
     >>> np.load(path)[:2].tolist()
     [[nan, nan, nan, nan], [1.0, 2.0, 3.0, 4.0]]
     """
+    require("memory_map", str(path), path.parent.is_dir() and not path.is_dir(), "a file in a folder that is there")
     if not path.exists():
         _make(path, clients, sketch, np.dtype(dtype))
     with path.open("rb") as file:
@@ -133,8 +135,7 @@ def open_sketches(path: Path, clients: int, sketch: CountSketch, dtype: type = n
         warnings.warn(f"memory_map: {path} is of an earlier version; its sketches are taken unchecked", stacklevel=3)
     _lengthen_checks(path, clients)
     sketches = _mapped(path, "r+")
-    torn = sketches.torn(np.arange(clients))
-    if len(torn):
+    if len(torn := sketches.torn(np.arange(clients))):
         sketches.write(torn, np.broadcast_to(np.float32(np.nan), (len(torn), sketch.length)))
         warnings.warn(
             f"memory_map: {len(torn):,} of {clients:,} sketches in {path} do not match their checksums, as after a "
@@ -295,5 +296,5 @@ def _beside(path: Path, ending: str = ".checks") -> Path:
 def _no_room(path: Path, needed: int, error: OSError) -> OSError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return error
-    message = f"memory_map: the disk has no room for {needed / 2**20:,.0f} MiB of sketches"
-    return OSError(error.errno, message, str(path))
+    full = f"memory_map: the disk has no room for {needed / 2**20:,.0f} MiB of sketches"
+    return OSError(error.errno, full, str(path))

@@ -96,6 +96,7 @@ class SignalStore:
         self._given_sizes = np.full(n, np.nan) if sizes is None else self._sizes.copy()
         self._available = np.ones(n, bool)
         self._optional: dict[str, Floats] = {}  # the signals of `OPTIONAL` that anybody has reported
+        require("guard", guard, isinstance(guard, bool), "True or False")
         self.guard = guard
         self.sketch = sketch
         self._updates: Floats | None = None

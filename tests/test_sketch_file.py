@@ -364,3 +364,11 @@ def test_a_file_of_an_earlier_version_is_taken_with_a_warning(path: Path) -> Non
     np.testing.assert_array_equal(found, [rows[0], [np.nan] * 4, rows[2]])
     assert not beside.exists()
     np.testing.assert_array_equal(open_sketches(path, 3, SKETCH).rows, found)  # and no warning
+
+
+@pytest.mark.parametrize("name", ["", "missing/sketches"])
+def test_refuses_what_can_be_no_file(tmp_path: Path, name: str) -> None:
+    message = r"memory_map: '.*' is not allowed; allowed: a file in a folder that is there"
+    with pytest.raises(ValueError, match=message):
+        open_sketches(tmp_path / name, 3, CountSketch(length=4))
+    assert list(tmp_path.iterdir()) == []

@@ -60,6 +60,11 @@ def test_what_was_handed_out_stays_as_it_was() -> None:
     assert before.times_selected[0] == 0
 
 
+def test_a_guard_is_there_or_not() -> None:
+    with pytest.raises(ValueError, match="guard: 'no' is not allowed; allowed: True or False"):
+        SignalStore(3, guard="no")  # type: ignore[arg-type]
+
+
 def test_nobody_is_a_legal_cohort() -> None:
     store = filled_store()
     store.observe([], losses=[], updates=np.zeros((0, 2)), round=1)
