@@ -296,11 +296,11 @@ class FairSelection(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The strategy's messages to all online nodes, or to as many of them as it samples."""
+        """The strategy's messages to all online nodes, or to as many of them as it samples; not to those that rest."""
         self._sent = self._write(
             "evaluate",
             grid,
-            lambda: self.clients.meet(grid),
+            lambda: self._awake(self.clients.meet(grid)),
             lambda part: self.strategy.configure_evaluate(self._number, arrays, config, part),
         )
         return self._sent

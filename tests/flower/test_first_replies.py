@@ -90,6 +90,16 @@ def test_a_node_that_went_mute_is_asked_ever_more_seldom(tmp_path: Path) -> None
     assert len(waits) == 4
 
 
+def test_a_mute_node_is_not_waited_for_in_evaluations_either() -> None:
+    grid = grid_of()
+    (mute,) = nodes_of(grid, 3)
+    grid.faults[mute] = silent
+    play(fair(Rota(), k=7), grid, 8)
+    evaluated = [node for node in grid.asked_to("evaluate") if node == mute]
+    assert 2 <= len(evaluated) < 8
+    assert grid.asked_to("evaluate").count(nodes_of(grid, 4)[0]) == 8
+
+
 def test_a_run_that_is_resumed_knows_who_was_mute(tmp_path: Path) -> None:
     def mute() -> PretendGrid:
         grid = grid_of()
@@ -109,6 +119,7 @@ def test_a_run_that_is_resumed_knows_who_was_mute(tmp_path: Path) -> None:
     assert seats[:6].min() > 7
 
 
+@pytest.mark.filterwarnings("ignore:no client has sent")  # nobody has
 def test_nobody_is_mute_when_all_are_silent(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     grid = grid_of()
     grid.faults = dict.fromkeys(grid.partitions, silent)

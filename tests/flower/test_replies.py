@@ -43,6 +43,16 @@ def test_a_missing_loss_is_named_with_what_is_there() -> None:
     play(fair(Rota()), grid, 1)  # and who needs no loss does not ask for one
 
 
+@pytest.mark.parametrize("lacking", [1, 7])
+def test_replies_without_a_loss_are_set_aside_from_the_first_round_on(lacking: int, tmp_path: Path) -> None:
+    grid, strategy = grid_of(), fair(SubTrunc(), k=8, folder=tmp_path)
+    nodes = sorted(grid.partitions, key=grid.partitions.__getitem__)
+    grid.faults = dict.fromkeys(nodes[:lacking], without("train_loss"))
+    play(strategy, grid, 2)
+    assert [row["set_aside"] for row in rows(tmp_path)] == [list(range(lacking))] * 2
+    assert strategy.clients.signals(2, []).knows_loss.tolist() == [i >= lacking for i in range(8)]
+
+
 def test_a_loss_that_is_missing_later_is_set_aside() -> None:
     grid, strategy = grid_of(), fair(SubTrunc())
     play(strategy, grid, 3)
@@ -171,6 +181,7 @@ def test_silent_failing_and_doubled_replies(caplog: pytest.LogCaptureFixture) ->
     assert result.arrays is not None
 
 
+@pytest.mark.filterwarnings("ignore:no client has sent")  # nobody has
 def test_when_none_replies_the_model_stays(caplog: pytest.LogCaptureFixture) -> None:
     grid, strategy = grid_of(), fair(Rota())
     grid.faults = dict.fromkeys(grid.partitions, silent)
@@ -330,6 +341,7 @@ def test_a_round_without_a_usable_reply_leaves_the_model(tmp_path: Path, caplog:
     assert play(strategy, grid, 1, before).train_metrics_clientapp
 
 
+@pytest.mark.filterwarnings("ignore:no client has sent")  # nobody has
 def test_one_reply_does_not_say_how_the_client_is_written() -> None:
     grid, strategy = grid_of(), fair(SubTrunc(), k=8)
     grid.faults = dict.fromkeys(grid.partitions, silent)
