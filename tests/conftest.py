@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Machines that test are shared: no deadlines. `make check` draws fewer examples: --hypothesis-profile quick.
-settings.register_profile("all", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=10)
+# Machines that test are shared: no deadlines. Examples follow from the test, so that what passes here passes anywhere;
+# `make check` draws fewer of them, and --hypothesis-profile explore others each time.
+settings.register_profile("all", deadline=None, derandomize=True)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("all")
 
 # Tests start from no terminal's width, and with Ctrl-C as usual: shells ignore it for jobs in the background.
