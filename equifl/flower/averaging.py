@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from flwr.app import Array, ArrayRecord, Message
@@ -55,14 +55,15 @@ def kinds_changed(replies: str, leave_out: str | None) -> dict[str, Any]:
 
 
 def next_model(
-    rule: ServerRule, clients: Clients, sent: ArrayRecord, news: Mapping[int, TrainNews]
+    rule: ServerRule, clients: Clients, sent: ArrayRecord, news: Mapping[int, TrainNews], chosen: Sequence[int]
 ) -> dict[str, NDArray[Any]]:
-    """What a server rule makes of a model and the usable replies to it."""
+    """What a server rule makes of a model and the usable replies to it, of the nodes that were chosen."""
     replies = [
         Reply(client, one.arrays, one.size or 1.0, math.nan if one.loss is None else one.loss)
         for client, one in zip(clients.of(news).tolist(), news.values(), strict=True)
     ]
-    return rule.step({key: decoded(array) for key, array in sent.items()}, replies, len(clients))
+    model = {key: decoded(array) for key, array in sent.items()}
+    return rule.step(model, replies, len(clients), clients.of(chosen))
 
 
 def fill_in(replies: Iterable[Message], model: Mapping[str, NDArray[Any]]) -> None:

@@ -150,6 +150,7 @@ class FairSelection(Strategy):
         )
         self._name = name_of(selector)
         self._asked: dict[int, Layout] = {}  # nodes, in this round, and the arrays they were sent
+        self._chosen: list[int] = []  # nodes, in this round, in the order of selection
         self._sent: list[Message] = []  # the messages whose replies come next
         self._row: dict[str, Any] = {}
         self._probed: set[int] = set()
@@ -234,7 +235,7 @@ class FairSelection(Strategy):
         self.clients.present = online = self._online(grid)
         if self.probe != "never" and online:
             self._ask(grid, online, arrays)
-        chosen = self._choose(self._awake(online))
+        chosen = self._chosen = self._choose(self._awake(online))
         messages = self._write(
             "train",
             grid,
@@ -269,7 +270,7 @@ class FairSelection(Strategy):
                 usable = [replied[node] for node in sorted(news, key=lambda node: not news[node].same_types)]
                 failed = [reply for reply in replied.values() if reply.has_error()]
                 if self._rule is not None:
-                    fill_in(usable, next_model(self._rule, self.clients, self.arrays, news))
+                    fill_in(usable, next_model(self._rule, self.clients, self.arrays, news, self._chosen))
                 arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
             if accounts(self.strategy):  # before the model is sent to anybody: a round that is cut off counts, too
                 self._journal.amend(self._kept.state())

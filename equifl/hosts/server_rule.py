@@ -86,12 +86,19 @@ class ServerRule:
                 self._warned = True
             self._cohort, self._weights = cohort, weights_of(selector, signals, cohort, type(selector).__name__)
 
-    def step(self, sent: Arrays, replies: Sequence[Reply], population: int) -> dict[str, NDArray[Any]]:
-        """The next model, each array in the type that was sent; with so many clients in all."""
+    def step(
+        self, sent: Arrays, replies: Sequence[Reply], population: int, cohort: Ints | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """The next model, each array in the type that was sent; with so many clients in all.
+
+        `cohort`: the ids that those who were selected have by now, if replies may have said who they are.
+        """
         names = self._names = self._of(sent)
         clients = np.array([reply.client for reply in replies], np.int64)
         sizes = np.array([reply.size for reply in replies])
-        weights = replied_weights(self._weights, self._cohort, clients) if "weights" in self.rule.needs else None
+        weights, cohort = None, self._cohort if cohort is None else cohort
+        if "weights" in self.rule.needs:
+            weights = replied_weights(self._weights, cohort, clients)
         matrix = self._matrix(sent, replies)
         self._say(population, matrix.shape[1])
         losses = np.array([reply.loss for reply in replies])

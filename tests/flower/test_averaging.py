@@ -90,6 +90,15 @@ def test_a_resumed_run_makes_the_model_of_an_unbroken_one(rule: Any, tmp_path: P
     np.testing.assert_array_equal(model_of(result.arrays), model_of(unbroken.arrays))
 
 
+def test_weights_go_with_a_client_whose_reply_says_who_it_is(tmp_path: Path) -> None:
+    """Nodes restart with other ids: until they reply, they are clients of their own."""
+    strategy = fair(DivFL(), aggregator=BySelector(), folder=tmp_path)
+    first = play(strategy, grid_of(), 4).arrays
+    result = play(strategy, grid_of(first=7000), 4, first)
+    assert max(client for cohort in cohorts(tmp_path)[4:] for client in cohort) < 8
+    assert np.isfinite(model_of(result.arrays)).all()
+
+
 def test_a_run_is_not_resumed_with_another_rule(tmp_path: Path) -> None:
     play(fair(Rota(), aggregator=Memory(), folder=tmp_path), grid_of(), 1)
     for other in (None, Memory(q=1.0)):
