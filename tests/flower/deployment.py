@@ -29,13 +29,14 @@ clientapp = "fair_numbers.client_app:app"
 folder = ""
 diary = ""
 resume = false
+identity = ""
 """
 
 
 class Deployment:
-    """A SuperLink that admits registered keys alone, and as many SuperNodes as are started."""
+    """A SuperLink that admits registered keys alone, or everybody, and as many SuperNodes as are started."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, open_to_all: bool = False) -> None:
         self.home, self.port = home, free_port()
         self.processes = Processes(home)
         make_certificates(home)
@@ -45,7 +46,7 @@ class Deployment:
         self.processes.start(
             *("superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"),
-            "--enable-supernode-auth",
+            *(() if open_to_all else ("--enable-supernode-auth",)),
         )
 
     def wait(self) -> None:
@@ -56,12 +57,12 @@ class Deployment:
         """Tell the SuperLink a key."""
         self.flwr("supernode", "register", f"{name}.pub", "here")
 
-    def start_node(self, name: str, partition: int) -> subprocess.Popen[bytes]:
-        """A SuperNode with the key of this name."""
+    def start_node(self, name: str, partition: int, *, keyless: bool = False) -> subprocess.Popen[bytes]:
+        """A SuperNode with the key of this name, or none."""
         return self.processes.start(
             *(name, "flower-supernode", "--host", "127.0.0.1", "--port", str(free_port())),
             *("--superlink", f"127.0.0.1:{self.port}", "--root-certificates", "ca.crt"),
-            *("--auth-supernode-private-key", name),
+            *(() if keyless else ("--auth-supernode-private-key", name)),
             *("--node-config", f"partition-id={partition} num-partitions=6"),
         )
 

@@ -42,6 +42,7 @@ def main(grid: Grid, context: Context) -> None:
     if config["resume"]:
         strategy = FairSelection.resume(config["folder"], FedAvgInHaste(), Rota(), k=2)
     else:
-        strategy = FairSelection(FedAvgInHaste(), Rota(), k=2, folder=config["folder"])
+        identity = config["identity"] or None
+        strategy = FairSelection(FedAvgInHaste(), Rota(), k=2, folder=config["folder"], identity=identity)
     # Rounds without end: the test stops them.
     strategy.start(grid=grid, initial_arrays=strategy.arrays or initial_arrays(), num_rounds=1000, timeout=40)
