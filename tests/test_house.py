@@ -153,6 +153,7 @@ ELSEWHERE = {
     "tools/test_evidence.py": "tools/",
     "tools/test_evidence_tables.py": "tools/",
     "tools/test_tuning.py": "tools/",
+    "tools/test_flower_versions.py": "tools/",
     "tools/test_site.py": "tools/site",
     "tools/test_reliability_page.py": "tools/",
     "torture/test_attacks.py": "torture/",

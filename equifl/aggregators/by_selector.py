@@ -14,8 +14,8 @@ class BySelector:
 
     c is what the selector's `weights` are: with DivFL gamma_i, the number of clients whose update client i is nearest
     to (Balakrishnan et al. 2022; eq. 8 of the paper); with sampling by unequal probabilities 1 / probability. Where
-    some of the cohort do not reply, the simulator gives their share to the others. A selector without weights stands
-    for the plain mean, and the simulator says so once.
+    some of the cohort do not reply, the others get their share. A selector without weights stands for the plain mean,
+    and the log says so once.
 
     Use it where the selector's authors weight the replies; selectors that do not are left as they are.
 
