@@ -36,8 +36,6 @@ from flwr.serverapp.strategy import FedAvg
 
 from equifl import DivFL, Rota, SubTrunc
 from equifl.flower import FairSelection
-from equifl.sketch import CountSketch
-from equifl.store import SignalStore
 
 NODES, EXAMPLES, COHORT, STEPS, BATCH = 100, 600, 10, 10, 32
 KNOWN, PARAMETERS = 10_000, 1_000_000
@@ -180,14 +178,15 @@ def remember(name: str) -> None:
     strategy: Any = FedAvg(fraction_train=COHORT / KNOWN, fraction_evaluate=0.0)
     if MEMORY[name] is not None:
         strategy = FairSelection(FedAvg(fraction_evaluate=0.0), MEMORY[name], k=COHORT, wait_for=1)
-        store = SignalStore(KNOWN, sketch=CountSketch())
-        sketches = np.random.default_rng(0).standard_normal((KNOWN, 256), np.float32)
-        store.observe(range(KNOWN), updates=sketches, losses=np.ones(KNOWN))
-        state = {f"store.{name}": array for name, array in store.state_dict().items()}
-        identities = np.array([f"node:{node}" for node in range(1, KNOWN + 1)])
-        numbers = {"nodes": np.arange(1, KNOWN + 1, dtype=np.uint64), "clients_of_nodes": np.arange(KNOWN)}
-        strategy.clients.load(state | numbers | {"identities": identities})
-        del store, sketches, state
+        clients = strategy.clients
+        clients.meet(ManyNodes())
+        who, sketches = (
+            clients.of(range(1, KNOWN + 1)),
+            np.random.default_rng(0).standard_normal((KNOWN, 256), np.float32),
+        )
+        clients._known.learn("updates", who, sketches)
+        clients._known.learn("losses", who, np.ones(KNOWN))
+        del who, sketches
     initial = ArrayRecord([np.zeros(PARAMETERS, np.float32)])
     strategy.start(grid=ManyNodes(), initial_arrays=initial, num_rounds=5)
     if MEMORY[name] is not None:
