@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,9 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 # The names that PyTorch and Keras give to the running statistics of batch normalisation.
 RUNNING_STATISTICS = r"(^|[./_])(running_mean|running_var|num_batches_tracked|moving_mean|moving_variance)$"
+
+
+_PIECE = 2**18  # numbers subtracted at a time
 
 
 class Updates:
@@ -61,10 +64,11 @@ class Updates:
         return [(np.zeros((), sent[key].dtype) if self.difference else sent[key], trained[key]) for key in keys]
 
     def sketch(self, sent: Arrays, trained: Arrays, sketch: CountSketch) -> NDArray[np.float32]:
-        """The sketch of an update, computed tensor by tensor, so that the whole update is never in memory."""
+        """The sketch of an update, computed piece by piece, so that no whole tensor of it is ever in memory."""
         update = sketch(
             np.subtract(before, after, dtype=np.result_type(before, np.float32))
-            for before, after in self.pairs(sent, trained)
+            for pair in self.pairs(sent, trained)
+            for before, after in _pieces(*pair)
         )
         if not np.abs(update).max() < LONGEST:
             raise SetAsideError("its update is too long")
@@ -77,11 +81,19 @@ class Updates:
         """
         model, found = 0.0, 0.0
         for key in self.names(sent, trained):
-            before, after = sent[key].astype(np.float64).ravel(), trained[key].astype(np.float64).ravel()
-            if len(before) == len(after):
+            for left, right in _pieces(sent[key], trained[key]) if sent[key].size == trained[key].size else ():
+                before, after = left.astype(np.float64), right.astype(np.float64)
                 other = after - before if self.difference else after
                 model, found = model + float(before @ before), found + float(other @ other)
         return None if model == 0 else found < model / 4
+
+
+def _pieces(before: NDArray[Any], after: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Both, flat, cut into pieces of the same lengths; a `before` of one number stands for as many as there are."""
+    one, other = before.reshape(-1), after.reshape(-1)
+    for start in range(0, len(other), _PIECE):
+        part = other[start : start + _PIECE]
+        yield (one[start : start + _PIECE] if before.ndim or not after.ndim else one), part
 
 
 _OF_THE_OTHER_KIND = (

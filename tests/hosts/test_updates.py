@@ -1,4 +1,5 @@
 import logging
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,31 @@ def test_what_is_left_out_is_named_once(caplog: pytest.LogCaptureFixture) -> Non
         watch.check(BATCH_NORM, [])
         watch.check(BATCH_NORM, [])
     assert caplog.text.count("bn.running_mean, bn.running_var, bn.num_batches_tracked, dense/moving_variance") == 1
+
+
+def test_a_sketch_takes_little_memory_whatever_the_tensor() -> None:
+    """48 MB of a single tensor: half of that for hashed positions, and pieces."""
+    sent = {"w": np.zeros(12_000_000, np.float32)}
+    trained = {"w": np.ones(12_000_000, np.float32)}
+    sketch = CountSketch()
+    tracemalloc.start()
+    try:
+        found = Updates().sketch(sent, trained, sketch)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 45 * 2**20
+    assert np.array_equal(found, sketch(sent["w"] - trained["w"]))
+
+
+def test_pieces_do_not_change_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    sent = {"w": rng.normal(size=(7, 3)).astype(np.float32), "b": np.float32(rng.normal()).reshape(())}
+    trained = {key: np.asarray(value + rng.normal(size=value.shape), np.float32) for key, value in sent.items()}
+    for difference in (False, True):
+        updates = Updates(difference=difference)
+        whole = updates.sketch(sent, trained, CountSketch()), updates.of_the_other_kind(sent, trained)
+        with monkeypatch.context() as patched:
+            patched.setattr("equifl.hosts.updates._PIECE", 4)
+            assert np.array_equal(updates.sketch(sent, trained, CountSketch()), whole[0])
+            assert updates.of_the_other_kind(sent, trained) == whole[1]
