@@ -129,8 +129,10 @@ def test_a_sketch_takes_little_memory_whatever_the_tensor() -> None:
 
 def test_pieces_do_not_change_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    sent = {"w": rng.normal(size=(7, 3)).astype(np.float32), "b": np.float32(rng.normal()).reshape(())}
-    trained = {key: np.asarray(value + rng.normal(size=value.shape), np.float32) for key, value in sent.items()}
+    shapes = {"w": (7, 3), "b": ()}
+    sent, trained = (
+        {key: np.asarray(rng.normal(size=shape), np.float32) for key, shape in shapes.items()} for _ in range(2)
+    )
     for difference in (False, True):
         updates = Updates(difference=difference)
         whole = updates.sketch(sent, trained, CountSketch()), updates.of_the_other_kind(sent, trained)
