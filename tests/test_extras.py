@@ -56,6 +56,7 @@ def test_numpy_is_enough_for_the_selectors(packages: Path) -> None:
         ("import equifl.cluster", "equifl.cluster needs ray, which is not installed; pip install 'equifl[cluster]'"),
         ("import equifl.cluster.sweep", "equifl.cluster needs ray, which is not installed; pip install 'equifl[clus"),
         ("from equifl.sim import simulation", "equifl.sim needs torch, which is not installed; pip inst"),
+        ("import equifl.report.plot", "a figure needs plotly, which is not installed; pip install 'equifl[report]'"),
         (
             "import equifl.report.page",
             "equifl.report needs tomli_w, which is not installed; pip install 'equifl[report]",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from equifl.extras import MissingExtraError, needed_by
+
+with needed_by("a figure"):
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
 
 from equifl._numerics.checks import require
 from equifl.experiment.results import Results
-from equifl.extras import MissingExtraError
 from equifl.report.figures import Drawing, draw
 from equifl.report.numbers import make_numbers
 
