@@ -9,6 +9,8 @@ the medians, which the noise of a simulation may exceed: the time spent in FairS
 
 Memory: the peak of a server process in which 10,000 nodes are known and ten of them send a model of a million
 parameters, over some rounds; and of the same process with FedAvg alone.
+
+Sketch: how long the update of a model of 100 million parameters takes, and how much memory beside the arrays.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from equifl import DivFL, Rota, SubTrunc
+from equifl import CountSketch, DivFL, Rota, SubTrunc
 from equifl.flower import FairSelection
+from equifl.hosts.updates import Updates
 
 NODES, EXAMPLES, COHORT, STEPS, BATCH = 100, 600, 10, 10, 32
 KNOWN, PARAMETERS = 10_000, 1_000_000
+LARGE = 100_000_000
 
 app = ClientApp()
 server = ServerApp()
@@ -194,6 +198,19 @@ def remember(name: str) -> None:
     print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 
 
+def sketch_large() -> None:
+    """Seconds (the median of five) and bytes of a sketch, on standard output."""
+    sent = {str(i): np.ones(LARGE // 10, np.float32) for i in range(10)}
+    trained = {name: np.full(LARGE // 10, 0.5, np.float32) for name in sent}
+    before, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+    for _ in range(5):
+        start = time.perf_counter()
+        Updates().sketch(sent, trained, CountSketch())
+        seconds.append(time.perf_counter() - start)
+    extra = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(json.dumps({"seconds": statistics.median(seconds), "extra_bytes": extra * 1024}))
+
+
 def child(*args: str) -> str:
     quiet = os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(
@@ -215,7 +232,9 @@ def summary(found: dict[str, Any]) -> str:
         f"A round of FedAvg alone takes {rows['FedAvg']['round_seconds']:.2f} s. "
         f"FairSelection makes it longer by {longer};\n"
         f"its own work is {own}, partly while clients still train. "
-        f"Peak memory of a server with {KNOWN:,} nodes\nand {PARAMETERS:,} parameters: {memory}."
+        f"Peak memory of a server with {KNOWN:,} nodes\nand {PARAMETERS:,} parameters: {memory}.\n"
+        f"An update of {LARGE:,} parameters is sketched in {found['sketch']['seconds']:.2f} s, with "
+        f"{found['sketch']['extra_bytes'] / 2**20:.0f} MiB beside the arrays."
     )
 
 
@@ -239,8 +258,10 @@ def main() -> None:
     print(f"memory of a server of {KNOWN:,} nodes and {PARAMETERS:,} parameters:")
     for name, peak in peaks.items():
         print(f"{name:36} {peak / 2**20:5.0f} MiB")
+    large = json.loads(child("sketch"))
+    print(f"sketch of {LARGE:,} parameters: {large['seconds']:.2f} s, {large['extra_bytes'] / 2**20:.0f} MiB")
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
-    result = {"command": "make bench-flower", "machine": machine, "rows": rows, "peak_bytes": peaks}
+    result = {"command": "make bench-flower", "machine": machine, "rows": rows, "peak_bytes": peaks, "sketch": large}
     if not options.quick:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
         page = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -256,5 +277,7 @@ if __name__ == "__main__":
         run_simulation(server_app=server, client_app=app, num_supernodes=NODES, backend_config=one_core)
     elif sys.argv[1:2] == ["memory"]:
         remember(sys.argv[2])
+    elif sys.argv[1:2] == ["sketch"]:
+        sketch_large()
     else:
         main()
