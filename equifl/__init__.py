@@ -1,9 +1,8 @@
 """equifl: client selection for fair federated learning."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from equifl.experiment.callbacks import Callback
-from equifl.experiment.results import Results, load_results
 from equifl.objectives import explain
 from equifl.selectors import (
     ActiveFL,
@@ -28,6 +27,8 @@ from equifl.sketch import CountSketch
 from equifl.store import SignalStore
 
 if TYPE_CHECKING:
+    from equifl.experiment.callbacks import Callback
+    from equifl.experiment.results import Results, load_results
     from equifl.sim.simulation import simulate as simulate
 
 __version__ = "0.2.0"
@@ -59,14 +60,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`equifl.simulate`, when it is asked for: PyTorch takes a second, and not everybody has it."""
-    if name == "simulate":
-        from equifl.sim.simulation import simulate
+_WHEN_ASKED_FOR = {  # experiments take longer to import than selectors, and simulate needs PyTorch
+    "Callback": "equifl.experiment.callbacks",
+    "Results": "equifl.experiment.results",
+    "load_results": "equifl.experiment.results",
+    "simulate": "equifl.sim.simulation",
+}
 
-        return simulate
-    raise AttributeError(f"module 'equifl' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHEN_ASKED_FOR:
+        raise AttributeError(f"module 'equifl' has no attribute {name!r}")
+    globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "simulate"])
+    return sorted({*globals(), *_WHEN_ASKED_FOR})

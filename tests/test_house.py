@@ -118,7 +118,8 @@ found = {
     for path in [Path(module.__file__).resolve()] for library in libraries if path.is_relative_to(library)
 }
 found -= {"_virtualenv.py", "_distutils_hack"}  # pip's and virtualenv's own
-print(sorted(name for name in found if not name.startswith(("numpy", "equifl", "_equifl"))))
+found = {name for name in found if not name.startswith(("numpy", "equifl", "_equifl"))}
+print(sorted(found | {name for name in sys.modules if name.startswith("equifl.experiment")}))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
