@@ -66,8 +66,8 @@ class FairSelection(Strategy):
         selector: any of equifl's, or one of your own.
         k: clients to fit with in each round.
         seed: of all random choices.
-        identity: a metric that `fit` returns, such as "partition-id", that identifies a client when its node restarts.
-            Default: the node's public key, or its name.
+        identity: a metric that `fit` returns, such as "partition-id", that identifies a client whose node has no
+            registered key, when the node restarts.
         loss: the metric that `fit` returns that is the client's loss; only some selectors need it.
         accuracy: the metric that `evaluate` returns that is the client's accuracy, from 0 to 1.
         sketch: how long a sketch is, and its seed.

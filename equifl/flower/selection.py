@@ -59,8 +59,8 @@ class FairSelection(Strategy):
         selector: any of equifl's, or one of your own. Where its `memory_limit` was left at 1 GiB, it is 128 MiB here.
         k: nodes to train with in each round.
         seed: of all random choices.
-        identity: a metric, such as "partition-id", that identifies a client when its node restarts.
-            Default: the node's public key, or its name.
+        identity: a metric, such as "partition-id", that identifies a client whose node has no registered key, when the
+            node restarts; of one that has, it is the name in log and report. Without it keys alone identify clients.
         loss: the metric of a training reply that is the client's loss; only some selectors need it.
         accuracy: the metric of an evaluation reply that is the client's accuracy, from 0 to 1.
         size: the metric that is the number of examples.
