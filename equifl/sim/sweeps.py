@@ -14,7 +14,12 @@ from equifl.experiment.config import Config
 from equifl.experiment.results import Results, join_sweep
 from equifl.experiment.run_folder import CONFIG, SWEEP
 from equifl.experiment.sweep import parameters_of, sweep_folders
-from equifl.sim.simulation import simulate
+from equifl.experiment.task_table import TaskTable
+from equifl.sim.data.dataset import Dataset
+from equifl.sim.data.download import Progress
+from equifl.sim.loop.environment import Environment, resolved
+from equifl.sim.simulation import load_data, simulate
+from equifl.sim.tasks import make_task
 
 log = logging.getLogger("equifl")
 
@@ -29,6 +34,8 @@ def simulate_points(points: Mapping[str, Config], *, out: Path | str | None = No
     """
     if list(points) == [""]:
         return simulate(points[""], out=out, **options)
+    if out is None or not (Path(out) / SWEEP).is_file():  # not of one that goes on
+        _require_data(points, options.get("dataset"), options.get("data_dir"), options.get("downloads"))
     folders = None if out is None else _prepared(Path(out), list(points))
     found: dict[str, Results] = {}
     for number, (name, config) in enumerate(points.items(), 1):
@@ -40,6 +47,24 @@ def simulate_points(points: Mapping[str, Config], *, out: Path | str | None = No
         out is None or len(sweep_folders(Path(out))) == len(points)
     )
     return join_sweep(found, Path(out) if out is not None and whole else None)
+
+
+def _require_data(
+    points: Mapping[str, Config], dataset: Dataset | None, data_dir: Path | None, downloads: Progress | None
+) -> None:
+    """Refuse data, clients or a task that one of the experiments cannot have, before the first is played."""
+    distinct: dict[str, tuple[Any, Config]] = {}
+    for name, config in points.items():
+        needs = config.data, config.clients, config.task.name
+        if needs not in [known for known, _ in distinct.values()]:
+            distinct[name] = needs, config
+    for name, (_, config) in distinct.items() if len(distinct) > 1 else ():  # of one kind, the first says it at once
+        try:
+            found = dataset or load_data(config, data_dir, downloads)
+            Environment.make(resolved(config, found), found, config.seeds[0])
+            make_task(TaskTable(name=config.task.name), found)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
 
 def _prepared(path: Path, names: list[str]) -> dict[str, Path]:

@@ -100,3 +100,21 @@ def test_refuses_a_folder_of_another_kind(tmp_path: Path) -> None:
         load_results(tmp_path / "sweep")
     with pytest.raises(ValueError, match=r"sweep.json: is damaged"):
         simulate(TINY, sweep=SWEEP, out=tmp_path / "sweep")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"data.partition.classes_per_client": [2, 11]}, "data.partition.classes_per_client: 11 is not allowed"),
+        ({"clients": [10, 2000]}, "data: clients: 2000 is not allowed"),
+        ({"data.name": ["digits", "diabetes"]}, "task.name: 'classification' does not fit diabetes"),
+    ],
+)
+def test_what_the_last_experiment_cannot_have_is_refused_before_the_first(
+    tmp_path: Path, sweep: dict[str, list[object]], message: str
+) -> None:
+    ((key, values),) = sweep.items()
+    with pytest.raises(ValueError) as error:
+        simulate(TINY, sweep=sweep, out=tmp_path / "sweep")
+    assert str(error.value).startswith(f"{key}={values[-1]}: {message}")
+    assert list(tmp_path.iterdir()) == []
