@@ -204,9 +204,8 @@ def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None, dtype: 
             if ids is None and len(left):
                 ok[left] = np.isnan(updates[left]).all(axis=1)
                 left = left[~ok[left]]
-            sums[left] = updates[left].sum(
-                axis=1, dtype=np.float64
-            )  # large numbers, which are finite, overflow float32
+            with np.errstate(invalid="ignore"):  # of infinite numbers; large finite ones overflow in float32 alone
+                sums[left] = updates[left].sum(axis=1, dtype=np.float64)
             ok[left] = np.isfinite(sums[left])
 
     on_all_cores(work, n, row_bytes)
@@ -218,7 +217,8 @@ def check_updates(n: int, values: ArrayLike, *, ids: Ints | None = None, dtype: 
 
 def _sums(rows: Floats) -> Floats:
     """(N,) the sum of each row; einsum adds several times as fast, but float16 in float16."""
-    return np.einsum("ij->i", rows) if rows.itemsize > 2 else rows.sum(axis=1, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.einsum("ij->i", rows) if rows.itemsize > 2 else rows.sum(axis=1, dtype=np.float64)
 
 
 def check_last_selected(n: int, values: ArrayLike | None, now: int) -> Ints:

@@ -39,6 +39,13 @@ def test_large_updates_are_known_although_their_sum_is_not(dtype: type) -> None:
     assert Signals(updates=updates).knows_update.tolist() == [True, False, True]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_infinite_updates_are_refused_without_a_warning(dtype: type) -> None:
+    with pytest.raises(ValueError, match="updates: client 0 has nan; allowed: finite numbers"):
+        Signals(updates=np.array([[np.inf, -np.inf], [1, 2]], dtype))
+
+
 def test_is_a_value_that_cannot_be_written_through() -> None:
     signals = Signals(losses=np.array([0.5, 1.0]), updates=np.ones((2, 2)))
     with pytest.raises(ValueError, match="read-only"):
