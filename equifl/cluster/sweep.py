@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
-from numpy.typing import NDArray
 
 from equifl._numerics.checks import require
+from equifl.cluster.run_worker import Worker
 from equifl.cluster.session import connect, connection, resource, stored
 from equifl.cluster.watch import ClusterLostError
 from equifl.cluster.workers import DEATHS, WAIT_LIMIT, WorkerDiedError, check_wait_limit, results, started
@@ -19,42 +19,14 @@ from equifl.experiment.config import Config
 from equifl.experiment.results import Records
 from equifl.experiment.run_folder import RunFolder
 from equifl.experiment.task_table import TaskFunction
-from equifl.signals import Ints
 from equifl.sim.data.dataset import Dataset
-from equifl.sim.loop.federation import Federation
 from equifl.sim.loop.parts import State, joined, part_of, runs_of, split
 from equifl.sim.models.zoo import MakeModule
-from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of, made_with, state_of
+from equifl.sim.players import CHECKPOINT_SECONDS, cohorts_of
 
 log = logging.getLogger("equifl")
 
 _AHEAD = 3  # rounds that workers may be ahead of the record, so that none waits for another in every round
-
-
-class Worker:
-    """A worker's runs: a `Federation` of its own."""
-
-    def prepare(
-        self, config: Config, dataset: Dataset, device: str, engine: str, objects: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, Any], str]:
-        """Build the federation, with objects that have no name.
-
-        Returns the versions and machine for the record, and a note on the engine.
-        """
-        self._federation = Federation(config, dataset, device=device, engine=engine, **(objects or {}))
-        return made_with(device, self._federation.engine.name), self._federation.note
-
-    def load(self, state: dict[str, NDArray[Any]], cohorts: Mapping[tuple[str, int], list[Ints]]) -> None:
-        """Continue from a checkpoint."""
-        self._federation.load_state(state, cohorts)
-
-    def play(self, keep: bool) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]] | None]:
-        """Run one round; returns its records, and a checkpoint after it if `keep`."""
-        return self._federation.play(), self._federation.state() if keep else None
-
-    def state(self, most: int | None) -> dict[str, NDArray[Any]] | None:
-        """A checkpoint, if it has at most so many bytes."""
-        return state_of(self._federation, most)
 
 
 class Group:

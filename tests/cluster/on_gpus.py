@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from equifl.cluster import sweep
+from equifl.cluster.run_worker import Worker
 from equifl.cluster.session import _loopback
 from equifl.experiment.config import Config
 from equifl.sim.data.dataset import Dataset
@@ -20,7 +21,7 @@ from tests.cluster.test_sweep import CONFIG, DATA, Every
 
 
 def run(folder: Path) -> None:
-    class Told(sweep.Worker):
+    class Told(Worker):
         """Takes the GPU that Ray gives it, and leaves it alone."""
 
         def prepare(
@@ -38,7 +39,7 @@ def run(folder: Path) -> None:
         store: dict[str, Any] = {"object_store_memory": 2**27, "include_dashboard": False}
         store |= {"_node_ip_address": "127.0.0.1", "log_to_driver": False, "logging_level": logging.WARNING}
         ray.init("local", num_cpus=1, num_gpus=2, **store)
-    sweep.Worker = Told  # type: ignore[misc]
+    sweep.Worker = Told  # type: ignore[attr-defined]
     player = sweep.Sweep(CONFIG, DATA, device="auto", address=None)
     made: Any = lambda *_, **__: player  # noqa: E731
     results = simulate(CONFIG, dataset=DATA, out=folder / "run", player=made, callbacks=[Every(kill_one)])

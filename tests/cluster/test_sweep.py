@@ -20,6 +20,7 @@ from ray.exceptions import RayActorError
 
 from equifl.cli.main import main
 from equifl.cluster import sweep
+from equifl.cluster.run_worker import Worker
 from equifl.cluster.session import resource, taken
 from equifl.cluster.sweep import Group, Sweep
 from equifl.cluster.workers import WorkerDiedError
@@ -165,7 +166,7 @@ def test_a_worker_that_dies_while_it_prepares_is_replaced(
     marks = tmp_path / "marks"
     marks.mkdir()
 
-    class Dying(sweep.Worker):
+    class Dying(Worker):
         """Each of the first two is killed as it prepares."""
 
         def prepare(
