@@ -79,7 +79,7 @@ def accounted(accountant: Any) -> Any:
 
 
 def accountant_of(max_epsilon: float) -> Any:
-    """One that takes 1 for every release: Flower's own needs a package that is not among ours."""
+    """One that takes 1 for every release, so that what is spent can be told by counting."""
     private = pytest.importorskip("flwr.supercore.privacy_accounting", reason="this Flower has no accountants")
     config = private.PrivacyConfig(
         target_delta=1e-5,
@@ -128,6 +128,25 @@ def test_a_resumed_run_has_spent_what_it_spent_and_ends_at_the_same_budget(tmp_p
         fair(Rota(), accounted(accountant_of(50)), folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match=r"accountant: \".*CountsReleases\" there, null here"):
         fair(Rota(), accounted(None), folder=tmp_path, resume=True)
+
+
+def test_flowers_own_accountant_goes_on_with_what_was_spent(tmp_path: Path) -> None:
+    """It composes by Renyi divergences: what is spent is no sum."""
+    pytest.importorskip("dp_accounting", reason="Flower's accountant needs dp-accounting")
+    config = accountant_of(1e6).config
+    from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
+
+    def inner() -> Any:
+        return accounted(RdpAccountant(config))
+
+    whole, first, second = inner(), inner(), inner()
+    play(fair(Rota(), whole, folder=tmp_path / "whole"), grid_of(), 5)
+    play(fair(Rota(), first, folder=tmp_path / "parts"), grid_of(), 3)
+    again = fair(Rota(), second, folder=tmp_path / "parts", resume=True)
+    assert second.privacy_spent() == first.privacy_spent()
+    play(again, grid_of(), 2, again.arrays)
+    assert second.privacy_spent() == whole.privacy_spent()
+    assert whole.privacy_spent().epsilon > first.privacy_spent().epsilon > 0
 
 
 @pytest.mark.parametrize(("round", "spent"), [(3, 3), (1, 0)])
