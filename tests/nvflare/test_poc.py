@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -39,6 +40,14 @@ builders:
   - path: nvflare.lighter.impl.cert.CertBuilder
   - path: nvflare.lighter.impl.signature.SignatureBuilder
 """
+
+
+def unless_ended(ask: Callable[[], Any], otherwise: Any = None) -> Any:
+    """What a process answers; `otherwise` if it has ended meanwhile, or is not ours."""
+    try:
+        return ask()
+    except psutil.Error:
+        return otherwise
 
 
 class Federation:
@@ -96,14 +105,8 @@ class Federation:
             return subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
 
     def processes(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == self._mark:
-                    found.append(process)
-            except psutil.Error:  # it has ended, or is not ours
-                continue
-        return found
+        marked = (one for one in psutil.process_iter() if unless_ended(one.environ, {}).get(MARK) == self._mark)
+        return list(marked)
 
     def of(self, name: str) -> list[psutil.Process]:
         """The processes of a site: its daemon, its client and its job."""
@@ -111,7 +114,7 @@ class Federation:
         return [
             one
             for one in self.processes()
-            if any(part.endswith(folder) or f"{folder}/" in part for part in one.cmdline())
+            if any(part.endswith(folder) or f"{folder}/" in part for part in unless_ended(one.cmdline, []))
         ]
 
     def log(self) -> str:
@@ -128,10 +131,7 @@ class Federation:
 
     def end(self) -> None:
         for process in self.processes():
-            try:
-                process.kill()
-            except psutil.Error:
-                continue
+            unless_ended(process.kill)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_site_that_is_killed_does_not_stop_the_run(federation: Federation) -> 
         listening = {
             connection.laddr.ip
             for process in federation.processes()
-            for connection in process.net_connections()
+            for connection in unless_ended(process.net_connections, [])
             if connection.status == psutil.CONN_LISTEN
         }
         assert listening
@@ -160,7 +160,7 @@ def test_a_site_that_is_killed_does_not_stop_the_run(federation: Federation) -> 
         victims = federation.of("site-2")
         assert victims
         for process in victims:
-            process.kill()
+            unless_ended(process.kill)
         assert federation.played() < ROUNDS, "it was killed before the end"
         # NVFlare itself waits for the dead site for minutes before it calls the job finished.
         until(
