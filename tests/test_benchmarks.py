@@ -96,7 +96,17 @@ def test_the_page_shows_selection_beside_others() -> None:
 
 
 def test_the_page_shows_what_selection_costs_around_flower() -> None:
-    assert flower.summary(results("flower.json")) in PAGE
+    found = results("flower.json")
+    assert flower.summary(found) in PAGE
+    said = " ".join((ROOT / "docs" / "flower.md").read_text().split())
+    rows, peaks = found["rows"], [f"{peak / 2**20:.0f}" for peak in found["peak_bytes"].values()]
+    assert f"in a round of {rows['FedAvg']['round_seconds']:.2f} s; FairSelection keeps" in said
+    over = [f"{100 * rows[name]['over_plain']:.1f} %" for name in ("Rota", "SubTrunc")]
+    assert f"a round took {over[0]} more with Rota and {over[1]} with SubTrunc" in said
+    assert (
+        "took {} MiB with FedAvg alone, {} with Rota, {} with SubTrunc (`sample=10`) and {} with".format(*peaks)
+        in said
+    )
 
 
 def test_the_sentences_of_the_page_are_as_measured() -> None:
