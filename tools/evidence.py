@@ -52,6 +52,7 @@ RULES: Mapping[str, tuple[Any, float]] = {
     "memory": ("memory", 1.0),
     "memory by loss": ({"class": "memory", "q": 1.0}, 1.0),
 }
+SAME_WITH_EVERYBODY = {"memory": "mean", "memory by loss": "by loss"}  # if all reply, nothing remembered is left
 WITH_RULES = ("uniform", "reshuffle", "power_of_choice", "subtrunc", "rota")
 EVERYBODY = "everybody: "
 BEYOND = ("dirichlet_0.1", "dirichlet_0.5", "unequal", "online_0.3", "long")  # a variant of the paper's setting each
@@ -78,8 +79,7 @@ def groups(data: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Selectors by group; a group is played together. All but those of everybody have 10 clients a round."""
     found = {"mean": house(), "paper": paper(data)}
     found |= {rule: {name: {} for name in WITH_RULES} for rule in RULES if rule != "mean"}
-    # With everybody, memory is the mean, and memory by loss is by loss.
-    found |= {f"{EVERYBODY}{rule}": {"uniform": {}} for rule in ("mean", "by loss")}
+    found |= {f"{EVERYBODY}{rule}": {"uniform": {}} for rule in RULES if rule not in SAME_WITH_EVERYBODY}
     for variant in BEYOND:
         found[f"{variant}: mean"] = {name: house()[name] for name in BEYOND_SELECTORS}
         found[f"{variant}: memory by loss"] = {"reshuffle": {}, "rota": {}}
@@ -227,14 +227,14 @@ class Evidence:
     """One data set's runs: by group, selector and seed."""
 
     path: Path
-    made_with: dict[str, Any]
+    made_with: list[dict[str, Any]]  # each time runs were added: versions, commit, machine, groups
     runs: dict[str, dict[str, dict[int, dict[str, Any]]]]
 
     @classmethod
     def read(cls, data: str, folder: Path = FOLDER) -> Evidence:
         """What is committed; nothing if there is no file."""
         path = folder / f"{data}.json"
-        content = json.loads(path.read_text()) if path.exists() else {"made_with": {}, "runs": {}}
+        content = json.loads(path.read_text()) if path.exists() else {"made_with": [], "runs": {}}
         runs = {
             group: {name: {int(seed): run for seed, run in by.items()} for name, by in of.items()}
             for group, of in content["runs"].items()
@@ -254,7 +254,7 @@ class Evidence:
             of = self.runs[group]
             rows = [f"{json.dumps(name)}:{json.dumps(by, separators=(',', ':'))}" for name, by in of.items()]
             lines.append(f"{json.dumps(group)}:{{\n" + ",\n".join(rows) + "\n}")
-        head = f'{{"made_with":{json.dumps(self.made_with)},\n"runs":{{\n'
+        head = '{"made_with":[\n' + ",\n".join(map(json.dumps, self.made_with)) + '],\n"runs":{\n'
         self.path.write_text(head + ",\n".join(lines) + "\n}}\n")
 
 
@@ -263,8 +263,10 @@ def collect(data: str, work: Path, device: str = "cpu") -> None:
     evidence, found = Evidence.read(data), [json.loads(path.read_text()) for path in work.glob(f"{data}-*.json")]
     for content in sorted(found, key=lambda content: content["seed"]):
         evidence.add(content["group"], content["seed"], content["runs"])
-    evidence.made_with = made_with(device, "compiled" if device == "cpu" else "torch")
-    evidence.write()
+    if found:
+        added = {"groups": sorted({content["group"] for content in found})}
+        evidence.made_with.append(made_with(device, "compiled" if device == "cpu" else "torch") | added)
+        evidence.write()
 
 
 def main() -> None:

@@ -101,7 +101,9 @@ def test_what_was_played_is_not_played_again(tmp_path: Path, monkeypatch: pytest
     collect("mnist", work)
     found = Evidence.read("mnist")
     assert found.runs == {"mean": {"uniform": {0: {"gini": 0}, 1: {"gini": 0}}, "rota": {0: {"gini": 0}}}}
-    assert json.loads(found.path.read_text())["made_with"]["versions"]["equifl"]
+    goes = json.loads(found.path.read_text())["made_with"]
+    assert [go["groups"] for go in goes] == [["mean"]] * 3
+    assert all(go["versions"]["equifl"] for go in goes)
     assert asked == [["uniform"], ["rota"], ["uniform"]]
 
 
