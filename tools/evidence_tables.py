@@ -20,7 +20,17 @@ from equifl.paper.claims import MARGIN
 from equifl.paper.tables import DATA
 from equifl.signals import Floats
 from equifl.statistics import holm, interval, p_value, paired
-from tools.evidence import EVERYBODY, FACTOR_LAMBDAS, FOLDER, MEASURES, RULES, WITH_RULES, Evidence, house
+from tools.evidence import (
+    EVERYBODY,
+    FACTOR_LAMBDAS,
+    FOLDER,
+    MEASURES,
+    RULES,
+    SAME_WITH_EVERYBODY,
+    WITH_RULES,
+    Evidence,
+    house,
+)
 
 PAGE = Path("docs/results.md")
 NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -139,12 +149,15 @@ def title_of(name: str) -> str:
 
 
 def server_rules(folder: Path = FOLDER) -> str:
-    """Accuracy / dissimilarity of every rule with some selectors, of the last model and of the mean of the last."""
+    """Accuracy / dissimilarity of every rule with some selectors, of the last model and of the mean of the last.
+
+    Where everybody trains, memory is the mean, and shows its runs.
+    """
     made = []
     for data in DATA:
         runs = Runs(data, folder)
         rows = {
-            (rule, model, name): Row(f"{EVERYBODY}{rule}" if name == "everybody" else rule, selector, model)
+            (rule, model, name): Row(everybodys(rule) if name == "everybody" else rule, selector, model)
             for rule in RULES
             for model in ("last", "averaged")
             for name, selector in {**{name: name for name in WITH_RULES}, "everybody": "uniform"}.items()
@@ -166,6 +179,15 @@ def server_rules(folder: Path = FOLDER) -> str:
             table([*head, *("everybody" if name == "everybody" else title_of(name) for name in columns)], lines)
         )
     return "\n\n".join(made)
+
+
+def everybodys(rule: str) -> str:
+    """The group in which everybody trains, with this rule.
+
+    >>> everybodys("memory"), everybodys("momentum")
+    ('everybody: mean', 'everybody: momentum')
+    """
+    return f"{EVERYBODY}{SAME_WITH_EVERYBODY.get(rule, rule)}"
 
 
 def differences(folder: Path = FOLDER) -> str:
