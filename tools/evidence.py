@@ -52,11 +52,13 @@ RULES: Mapping[str, tuple[Any, float]] = {
     "memory": ("memory", 1.0),
     "memory by loss": ({"class": "memory", "q": 1.0}, 1.0),
 }
+OWN_WEIGHTS = "own weights"  # those of a selector, as its authors have it
+AGGREGATES = {**RULES, OWN_WEIGHTS: ("selector", 1.0)}
 SAME_WITH_EVERYBODY = {"memory": "mean", "memory by loss": "by loss"}  # if all reply, nothing remembered is left
 WITH_RULES = ("uniform", "reshuffle", "power_of_choice", "subtrunc", "rota")
 EVERYBODY = "everybody: "
 BEYOND = ("dirichlet_0.1", "dirichlet_0.5", "unequal", "online_0.3", "long")  # a variant of the paper's setting each
-BEYOND_SELECTORS = ("uniform", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota", "balanced_loss")
+BEYOND_SELECTORS = ("uniform", "reshuffle", "power_of_choice", "divfl", "subtrunc", "unionfl", "rota", "balanced_loss")
 
 
 def house() -> dict[str, dict[str, Any]]:
@@ -84,16 +86,26 @@ def groups(data: str) -> dict[str, dict[str, dict[str, Any]]]:
         found[f"{variant}: mean"] = {name: house()[name] for name in BEYOND_SELECTORS}
         found[f"{variant}: memory by loss"] = {"reshuffle": {}, "rota": {}}
         found[f"{variant}: {EVERYBODY}mean"] = {"uniform": {}}
-    return found
+    return found | as_published(data)
+
+
+def as_published(data: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Where a selector's authors do more than its defaults: own weights, fresh signals, gamma that falls to 0."""
+    return {
+        OWN_WEIGHTS: {name: {} for name in ("divfl", "clustered_sampling", "optimal_sampling")},
+        "fresh: mean": {"power_of_choice": {}},
+        f"fresh: {OWN_WEIGHTS}": {"optimal_sampling": {}},
+        "falling: mean": {"hicsfl": {"rounds": SETTINGS[data]["rounds"]}},
+    }
 
 
 def configuration(data: str, group: str, selectors: Mapping[str, Any], seeds: Iterable[int]) -> Config:
     """The paper's setting or a variant of it, from a cold start, with the rule of a group."""
     variant, everybody, rule = _read(group)
-    aggregate, lr = RULES.get(rule, RULES["mean"])
+    aggregate, lr = AGGREGATES.get(rule, AGGREGATES["mean"])
     partition = {"kind": "classes", "classes_per_client": 3}
     changes = {"partition": partition, "rounds": SETTINGS[data]["rounds"] * (5 if variant == "long" else 1)}
-    changes |= VARIANTS[variant]
+    changes |= VARIANTS.get(variant, {})
     return Config.from_table(
         {
             **SETTINGS[data],
@@ -116,7 +128,7 @@ def _read(group: str) -> tuple[str, bool, str]:
     (('long', True, 'mean'), ('paper', False, 'memory'))
     """
     *words, rule = group.split(": ")
-    return next((word for word in words if word in BEYOND), "paper"), EVERYBODY[:-2] in words, rule
+    return next((word for word in words if word != EVERYBODY[:-2]), "paper"), EVERYBODY[:-2] in words, rule
 
 
 def play(
