@@ -25,6 +25,7 @@ from tools.evidence import (
     FACTOR_LAMBDAS,
     FOLDER,
     MEASURES,
+    OWN_WEIGHTS,
     RULES,
     SAME_WITH_EVERYBODY,
     WITH_RULES,
@@ -48,12 +49,17 @@ class Row(NamedTuple):
 
 RANDOM, ROTA, LIMIT = Row("mean", "uniform"), Row("mean", "rota"), Row(ALL, "uniform")
 PASSES = Row("memory by loss", "rota", "averaged")
+TURNS = Row("memory by loss", "reshuffle", "averaged")
+TURNS_AVERAGED, ROTA_AVERAGED = Row("mean", "reshuffle", "averaged"), ROTA._replace(model="averaged")
 HALVES: Mapping[str, Row] = {
     "Random": RANDOM,
     "turns alone: Reshuffle": Row("mean", "reshuffle"),
     "balance alone: Balanced": Row("mean", "balanced"),
     "balance alone, the group with the highest loss": Row("mean", "balanced_loss"),
     "both: Rota": ROTA,
+    "Random, averaged": RANDOM._replace(model="averaged"),
+    "Reshuffle, averaged": TURNS_AVERAGED,
+    "Rota, averaged": ROTA_AVERAGED,
     "everybody in every round": LIMIT,
 }
 CLAIMS: Mapping[str, tuple[Row, Row]] = {
@@ -65,10 +71,21 @@ CLAIMS: Mapping[str, tuple[Row, Row]] = {
     "Rota with memory by loss and averaging less everybody": (PASSES, LIMIT),
     "the same, everybody averaged, too": (PASSES, Row(ALL, "uniform", "averaged")),
     "the same, everybody weighted by loss, too": (PASSES, Row(f"{EVERYBODY}by loss", "uniform")),
-    "Reshuffle with memory by loss and averaging less everybody": (
-        Row("memory by loss", "reshuffle", "averaged"),
-        LIMIT,
+    "Reshuffle with memory by loss and averaging less everybody": (TURNS, LIMIT),
+    "Reshuffle less Rota, both with memory by loss and averaging": (TURNS, PASSES),
+    "Reshuffle with averaging less Rota without": (TURNS_AVERAGED, ROTA),
+    "Rota with averaging less everybody": (ROTA_AVERAGED, LIMIT),
+}
+AS_PUBLISHED: Mapping[str, tuple[Row, Row]] = {  # beside the same selector by its defaults
+    "DivFL, weighted by how many each represents": (Row(OWN_WEIGHTS, "divfl"), Row("mean", "divfl")),
+    "ClusteredSampling, with its weights": (Row(OWN_WEIGHTS, "clustered_sampling"), Row("mean", "clustered_sampling")),
+    "OptimalSampling, weighted by 1/p": (Row(OWN_WEIGHTS, "optimal_sampling"), Row("mean", "optimal_sampling")),
+    "OptimalSampling, weighted by 1/p, fresh lengths": (
+        Row(f"fresh: {OWN_WEIGHTS}", "optimal_sampling"),
+        Row("mean", "optimal_sampling"),
     ),
+    "Power-of-Choice, fresh losses (pow-d)": (Row("fresh: mean", "power_of_choice"), Row("mean", "power_of_choice")),
+    "HiCSFL, gamma falls to 0": (Row("falling: mean", "hicsfl"), Row("mean", "hicsfl")),
 }
 
 
@@ -191,20 +208,38 @@ def everybodys(rule: str) -> str:
 
 
 def differences(folder: Path = FOLDER) -> str:
-    """Paired differences, with stars by Holm over the table, and what is smaller than half a point."""
-    cells, seeds = {}, {}
-    for data in DATA:
-        runs = Runs(data, folder)
-        seeds[data] = runs.seeds({row for pair in CLAIMS.values() for row in pair})
-        compared = [(runs, *pair, m) for pair in CLAIMS.values() for m in (ACCURACY, EVEN)]
-        for (_, one, other, m), star in zip(compared, _stars(compared), strict=True):
-            mean, half = paired(runs.values(one, m, seeds[data]), runs.values(other, m, seeds[data]))
-            same = ", equivalent" if abs(mean) + half < MARGIN else ""
-            cells[data, one, other, m] = f"{mean:+.2f} ± {half:.2f}{star}{same}"
+    """Paired differences, with stars by Holm over the whole table, and what is smaller than half a point."""
+    all_runs = {data: Runs(data, folder) for data in DATA}
+    compared = [(all_runs[data], *pair, m) for data in DATA for pair in CLAIMS.values() for m in (ACCURACY, EVEN)]
+    cells = {}
+    for (runs, one, other, m), star in zip(compared, _stars(compared), strict=True):
+        mean, half = _difference(runs, one, other, m)
+        same = ", equivalent" if abs(mean) + half < MARGIN else ""
+        cells[runs.data, one, other, m] = f"{mean:+.2f} ± {half:.2f}{star}{same}"
     head = ["difference, in pairs"]
-    head += [f"{NAMES[data]} ({len(seeds[data])} seeds) {word}" for data in DATA for word in ("acc.", "dissim.")]
+    for data, runs in all_runs.items():
+        seeds = runs.seeds({row for pair in CLAIMS.values() for row in pair})
+        head += [f"{NAMES[data]} ({len(seeds)} seeds) {word}" for word in ("acc.", "dissim.")]
     lines = [
         [text, *(cells[data, *pair, m] for data in DATA for m in (ACCURACY, EVEN))] for text, pair in CLAIMS.items()
+    ]
+    return table(head, lines)
+
+
+def as_published(folder: Path = FOLDER) -> str:
+    """Selectors as their authors have them: figures, and in brackets the difference to the defaults, with stars."""
+    all_runs = {data: Runs(data, folder) for data in DATA}
+    compared = [
+        (all_runs[data], *pair, m) for data in DATA for pair in AS_PUBLISHED.values() for m in (ACCURACY, EVEN)
+    ]
+    cells = {}
+    for (runs, one, other, m), star in zip(compared, _stars(compared), strict=True):
+        mean, half = _difference(runs, one, other, m)
+        cells[runs.data, one, m] = f"{_cell(runs.values(one, m, runs.seeds([one])))} ({mean:+.1f} ± {half:.1f}{star})"
+    head = ["", *(f"{NAMES[data]} {word}" for data in DATA for word in ("acc.", "dissim."))]
+    lines = [
+        [text, *(cells[data, one, m] for data in DATA for m in (ACCURACY, EVEN))]
+        for text, (one, _) in AS_PUBLISHED.items()
     ]
     return table(head, lines)
 
@@ -235,13 +270,16 @@ SETTINGS = {
 }
 BEYOND_ROWS: Mapping[str, Row] = {
     "Random": RANDOM,
+    "Reshuffle": Row("mean", "reshuffle"),
     "Power-of-Choice": Row("mean", "power_of_choice"),
     "DivFL": Row("mean", "divfl"),
     "SubTrunc": Row("mean", "subtrunc"),
     "UnionFL": Row("mean", "unionfl"),
     "Balanced, highest loss": Row("mean", "balanced_loss"),
     "Rota": ROTA,
-    "Reshuffle + Memory": Row("memory by loss", "reshuffle", "averaged"),
+    "Reshuffle, averaged": TURNS_AVERAGED,
+    "Rota, averaged": ROTA_AVERAGED,
+    "Reshuffle + Memory": TURNS,
     "Rota + Memory": PASSES,
     "everybody": LIMIT,
 }
@@ -292,6 +330,7 @@ def blocks(folder: Path = FOLDER) -> dict[str, str]:
         "every selector": every_selector(folder),
         "server rules": server_rules(folder),
         "differences": differences(folder),
+        "as published": as_published(folder),
         "beyond": beyond(folder),
         "truncation as a factor": truncation_factor(folder),
     }
@@ -304,6 +343,11 @@ def _stars(compared: Sequence[tuple[Runs, Row, Row, str]]) -> list[str]:
         seeds = runs.seeds([one, other])
         p.append(p_value(runs.values(one, m, seeds), runs.values(other, m, seeds)))
     return [" *" if value < 0.05 else "" for value in holm(p)]
+
+
+def _difference(runs: Runs, one: Row, other: Row, measure: str) -> tuple[float, float]:
+    seeds = runs.seeds([one, other])
+    return paired(runs.values(one, measure, seeds), runs.values(other, measure, seeds))
 
 
 def _cell(values: Floats) -> str:

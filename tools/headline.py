@@ -12,7 +12,20 @@ from equifl.paper.tables import DATA
 from equifl.statistics import interval
 from tools.dot_plot import dot_plot
 from tools.evidence import CLIENTS, FOLDER, PER_ROUND
-from tools.evidence_tables import ACCURACY, EVEN, LIMIT, NAMES, PASSES, RANDOM, ROTA, Row, Runs, table
+from tools.evidence_tables import (
+    ACCURACY,
+    EVEN,
+    LIMIT,
+    NAMES,
+    PASSES,
+    RANDOM,
+    ROTA,
+    ROTA_AVERAGED,
+    TURNS_AVERAGED,
+    Row,
+    Runs,
+    table,
+)
 
 FIGURE = Path("docs/figures/headline.svg")
 ROWS: Mapping[str, Row] = {
@@ -22,10 +35,12 @@ ROWS: Mapping[str, Row] = {
     "SubTrunc": Row("mean", "subtrunc"),
     "UnionFL": Row("mean", "unionfl"),
     "Rota": ROTA,
+    "Reshuffle, averaged": TURNS_AVERAGED,
+    "Rota, averaged": ROTA_AVERAGED,
     "Rota + Memory": PASSES,
     "everybody": LIMIT,
 }
-OURS = ("Rota", "Rota + Memory")
+OURS = ("Rota", "Rota, averaged", "Rota + Memory")
 
 
 def seeds(folder: Path = FOLDER) -> dict[str, list[int]]:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from equifl.paper.claims import Values, Verdict, judge, trend
+from equifl.paper.claims import Claim, Values, Verdict, judge, trend
 from equifl.paper.claims import claims as claims_of
-from equifl.paper.tables import DATA, rows, titles
+from equifl.paper.tables import DATA, LAMBDAS, rows, titles
 from equifl.signals import Floats
-from equifl.statistics import interval
+from equifl.statistics import holm, interval, p_value
 from tools.evidence import FACTOR_LAMBDAS, FOLDER, house
 from tools.evidence_tables import NAMES, Row, Runs, table
 
@@ -78,28 +78,42 @@ def paper_tables(folder: Path = FOLDER) -> str:
 
 
 def claims(folder: Path = FOLDER) -> str:
-    """What the paper says in words, judged by the figures after the last round, in both readings of SubTrunc."""
-    cells: dict[str, list[str]] = {}
-    for data in DATA:
+    """What the paper says in words, judged by the figures after the last round, in both readings of SubTrunc.
+
+    A star says that p, corrected by Holm's method over the table, is below 5 %.
+    """
+    judged: dict[tuple[str, int], tuple[Verdict, float]] = {}  # by claim and column
+    for column, data in enumerate(DATA):
         runs = Runs(data, folder)
         seeds = _paper_seeds(runs)
         literal, factor = paper_values(runs, seeds), paper_values(runs, seeds, factor=True)
         for claim in claims_of(data):
-            found = [judge(claim, literal)]
+            judged[claim.text, 2 * column] = _judge(claim, literal)
             if claim.text.startswith("SubTrunc"):
-                found.append(judge(claim, factor))
+                judged[claim.text, 2 * column + 1] = _judge(claim, factor)
             elif claim.table == "table2":
-                text, name = "dissimilarity falls as lambda grows", "subtrunc_factor_{}"
-                found.append(judge(trend(text, "table2", name, FACTOR_LAMBDAS, "dissimilarity"), literal))
-            cells.setdefault(claim.text, []).extend(map(_verdict, found))
-            cells[claim.text] += [""] * (2 - len(found))
+                within = [lam for lam in FACTOR_LAMBDAS if lam <= max(LAMBDAS)]
+                for text, lambdas in ((claim.text, within), ("the same, lambda up to 5", FACTOR_LAMBDAS)):
+                    slope = trend(text, "table2", "subtrunc_factor_{}", lambdas, "dissimilarity")
+                    judged[text, 2 * column + 1] = _judge(slope, literal)
+    stars = dict(zip(judged, holm([p for _, p in judged.values()]), strict=True))
+    lines = []
+    for text in dict.fromkeys(text for text, _ in judged):
+        at = [(text, column) for column in range(2 * len(DATA))]
+        lines.append([text, *(_verdict(judged[key][0], stars[key]) if key in judged else "" for key in at)])
     head = [f"{NAMES[data]}{words}" for data in DATA for words in ("", ", b as a factor")]
-    return table(["claim", *head], ([text, *found] for text, found in cells.items()))
+    return table(["claim", *head], lines)
 
 
-def _verdict(found: Verdict) -> str:
+def _judge(claim: Claim, values: Values) -> tuple[Verdict, float]:
+    """The verdict, and the p that the claim's number is 0."""
+    numbers = claim.number(values)
+    return judge(claim, values), p_value(numbers, np.zeros(len(numbers)))
+
+
+def _verdict(found: Verdict, p: float) -> str:
     figures = found.figures.removesuffix(", paper +nan")
-    return f"{found.word} ({figures})"
+    return f"{found.word}{' *' if p < 0.05 else ''} ({figures})"
 
 
 def blocks(folder: Path = FOLDER) -> dict[str, str]:

@@ -109,9 +109,13 @@ def test_what_was_played_is_not_played_again(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_committed_runs_begin_as_they_do_here(real_data: Path) -> None:
-    """One seed on MNIST, ten rounds: two selectors with the mean, one with memory by loss."""
+    """One seed on MNIST, ten rounds: four selectors with the mean, one with memory by loss, one with its weights."""
     committed = Evidence.read("mnist").runs
-    for group, names in {"mean": ["uniform", "rota"], "memory by loss": ["rota"]}.items():
+    for group, names in {
+        "mean": ["uniform", "rota", "subtrunc", "unionfl"],
+        "memory by loss": ["rota"],
+        "fresh: own weights": ["optimal_sampling"],
+    }.items():
         config = configuration("mnist", group, {name: {} for name in names}, [0])
         found = play(config, load("mnist", data_dir=real_data), rounds=EVERY)[0]
         for name in names:
