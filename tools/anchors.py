@@ -165,8 +165,8 @@ ANCHORS: dict[str, dict[str, Any]] = {
             "seeds": 20,
             "train": {"model": "mlp", "model_options": {"hidden": 50}, "epochs": 2, "batch_size": 64, "lr": 0.05},
         },
-        "selectors": {"uniform": {}, "hicsfl": {}},
-        "measures": ["global_loss", "accuracy"],
+        "selectors": {"uniform": {}, "hicsfl": {"rounds": 60}},
+        "measures": ["global_loss", "accuracy", "early_accuracy"],
     },
 }
 
@@ -178,25 +178,30 @@ def play(name: str, **other: Any) -> list[dict[str, Any]]:
 
 
 def summary(name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
-    """By selector: the mean of each measure over the second half of the evaluations, and the first seed's cohorts."""
+    """By selector: the mean of each measure over half of the evaluations, and the first seed's cohorts.
+
+    It is the second half, or the first of an `early_` measure.
+    """
     found: dict[str, Any] = {}
     for selector in ANCHORS[name]["selectors"]:
         own = [record for record in records if record["selector"] == selector]
         runs = {seed: [r for r in own if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in own)}
-        values = {measure: [late_mean(run, measure) for run in runs.values()] for measure in ANCHORS[name]["measures"]}
+        values = {measure: [half_mean(run, measure) for run in runs.values()] for measure in ANCHORS[name]["measures"]}
         first = next(iter(runs.values()))
         found[selector] = values | {"first_cohorts": [sorted(record["cohort"]) for record in first[:3]]}
     return found
 
 
-def late_mean(run: list[dict[str, Any]], measure: str) -> float:
-    """The mean over the second half of a run's evaluations; or the seconds to the target, all of them if never."""
+def half_mean(run: list[dict[str, Any]], measure: str) -> float:
+    """The mean over half of a run's evaluations; or the seconds to the target, all of them if never."""
     if measure == "seconds_to_target":
         reached = next((i for i, record in enumerate(run) if record.get("accuracy", 0) >= TARGET), len(run) - 1)
         return round(sum(record["seconds"] for record in run[: reached + 1]), 2)
     seen = [record for record in run if "accuracy" in record]
-    values = [record["participation"]["gini"] if measure == "gini" else record[measure] for record in seen]
-    return round(float(np.mean(values[len(values) // 2 :])), 4)
+    name = measure.removeprefix("early_")
+    values = [record["participation"]["gini"] if name == "gini" else record[name] for record in seen]
+    middle = len(values) // 2
+    return round(float(np.mean(values[middle:] if name == measure else values[: max(1, middle)])), 4)
 
 
 def written(results: dict[str, Any]) -> str:
