@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,11 +49,18 @@ def ward(distances: Floats) -> Tree:
     The squared distance of a merged cluster to another follows from Lance and Williams' formula; with Euclidean
     distances the merge adds the least to the sum of squares within clusters. O(N^2) in time, and no memory but theirs.
 
+    Raises:
+        ValueError: a distance is nan, or so large that sums of squares overflow.
+
     >>> ward(np.abs(np.subtract.outer([0.0, 1.0, 5.0, 7.0], [0.0, 1.0, 5.0, 7.0]))).clusters(2).tolist()
     [0, 0, 2, 2]
     """
     n = len(distances)
-    squares = np.square(distances, out=distances)
+    with np.errstate(over="ignore"):  # refused below
+        squares = np.square(distances, out=distances)
+    most = math.sqrt(np.finfo(squares.dtype).max) / max(1, n)  # the formula adds up to n^2 squares
+    if not squares.max(initial=0.0) <= most**2:
+        raise ValueError(f"distances: nan or a number too large is not allowed; allowed: from 0 to {most:.3g}")
     np.fill_diagonal(squares, np.inf)
     sizes, alive = np.ones(n), np.ones(n, bool)
     merges, heights = np.zeros((max(0, n - 1), 2), np.int64), np.zeros(max(0, n - 1))

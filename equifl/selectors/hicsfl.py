@@ -8,11 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from equifl._numerics.checks import generator, integer, number
-from equifl._numerics.similarities import angles
+from equifl._numerics.similarities import row_cosines
 from equifl._numerics.ward import ward
 from equifl.selectors.base import Rng, check_call
 from equifl.selectors.unknown_clients import unknown_first
 from equifl.signals import Floats, Ints, Signals
+
+_MOST = 1e300  # so that differences of two are finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,9 @@ class HiCSFL:
         """(N,) the estimated entropy of each client's labels; nan where its bias is unknown."""
         if signals.bias_updates is None:
             return np.full(signals.n, np.nan)
-        scaled = -signals.bias_updates / self.temperature  # an update is what is subtracted from the model
+        with np.errstate(over="ignore"):
+            scaled = -signals.bias_updates / self.temperature  # an update is what is subtracted from the model
+        scaled = scaled.clip(-_MOST, _MOST)
         scaled = scaled - scaled.max(axis=1, keepdims=True)
         shares = np.exp(scaled) / np.exp(scaled).sum(axis=1, keepdims=True)
         found: Floats = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=1)
@@ -102,7 +106,7 @@ class HiCSFL:
         """(len(ids),) a label of the cluster of each of these clients."""
         assert signals.bias_updates is not None
         entropy = self.entropies(signals)[ids]
-        apart = angles(Signals(updates=signals.bias_updates[ids]), np.arange(len(ids)))
+        apart = np.arccos(row_cosines(signals.bias_updates, ids))
         for row, own in zip(apart, entropy, strict=True):
             row += self.lam * np.abs(own - entropy)
         return ward(apart).clusters(count)

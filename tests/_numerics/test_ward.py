@@ -64,3 +64,24 @@ def test_ties_and_single_elements_end() -> None:
     assert ward(np.zeros((1, 1))).clusters(1).tolist() == [0]
     assert len(partition(ward(np.zeros((9, 9))).clusters(4))) == 4
     assert len(partition(ward(1 - np.eye(9)).clusters(4))) == 4
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e200])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_refuses_what_has_no_tree(wrong: float, dtype: type) -> None:
+    """Before it starts: with nan no two elements are nearest to each other, and the search would not end."""
+    distances: Floats = (1 - np.eye(4)).astype(dtype)
+    with np.errstate(over="ignore"):
+        distances[1, 2] = distances[2, 1] = wrong
+    with pytest.raises(ValueError, match="distances: nan or a number too large is not allowed; allowed: from 0 to"):
+        ward(distances)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_distances_allowed_give_the_same_tree(dtype: type) -> None:
+    distances: Floats = apart(np.random.default_rng(0).normal(size=(12, 3))).astype(dtype)
+    expected = ward(distances.copy()).clusters(3)
+    largest = np.sqrt(np.finfo(dtype).max) / 12
+    assert (
+        ward((distances * (0.99 * largest / distances.max())).astype(dtype)).clusters(3).tolist() == expected.tolist()
+    )

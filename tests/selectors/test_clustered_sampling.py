@@ -94,3 +94,21 @@ def test_distances_with_lengths_are_as_good_as_updates_and_without_it_says_so() 
         assert ClusteredSampling().select(given, 4, rng=draw).tolist() == expected
     with pytest.warns(UserWarning, match="no client has sent lengths yet, .*: it took the angles between"):
         ClusteredSampling().select(replace(given, lengths=None), 4, rng=0)
+
+
+def test_huge_updates_have_the_angles_of_their_directions() -> None:
+    """Beyond float32, where a cast makes them infinite."""
+    signals = random_signals(12)
+    assert signals.updates is not None
+    scales = np.array([1e39, 1e200, *[1.0] * 10])[:, None]
+    for draw in range(10):
+        expected = ClusteredSampling().select(signals, 4, rng=draw).tolist()
+        huge = replace(signals, updates=signals.updates.astype(np.float64) * scales)
+        assert ClusteredSampling().select(huge, 4, rng=draw).tolist() == expected
+
+
+def test_lengths_of_extreme_ratios_end() -> None:
+    apart = 1 - np.eye(9)
+    lengths = np.append([1e200, 1e-200], np.ones(7))
+    apart[0, 1:] = apart[1:, 0] = 1e200
+    assert len(ClusteredSampling().select(Signals(distances=apart, lengths=lengths), 3, rng=0)) == 3

@@ -7,7 +7,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from scipy.stats import entropy, spearmanr
 
-from equifl import Signals, simulate
+from equifl import Signals, SignalStore, simulate
 from equifl.selectors import HiCSFL
 from equifl.signals import Floats, Ints
 from equifl.testing import SelectorContract, random_signals
@@ -94,6 +94,20 @@ def test_balanced_clients_are_preferred_at_first() -> None:
     signals = Signals(bias_updates=np.concatenate([skewed, even]))
     chosen = np.concatenate([HiCSFL().select(signals, 5, rng=seed) for seed in range(50)])
     assert (chosen >= 15).mean() > 0.6
+
+
+@pytest.mark.parametrize("huge", [[1e39] * 3, [1e308] * 3, [1e308, -1e308, 0.0]])
+def test_a_huge_report_changes_neither_the_others_nor_the_end(huge: list[float]) -> None:
+    """Beyond float32, and where sums and quotients overflow."""
+    bias = np.random.default_rng(0).normal(size=(20, 3))
+    bias[0] = huge
+    store = SignalStore(20, guard=True)
+    store.observe(np.arange(20), bias_updates=bias, round=0)
+    signals = store.signals(1)
+    assert len(set(HiCSFL().select(signals, 4, rng=0).tolist())) == 4
+    plain = Signals(bias_updates=bias[1:])
+    assert HiCSFL().entropies(Signals(bias_updates=bias))[1:].tolist() == HiCSFL().entropies(plain).tolist()
+    assert np.isfinite(HiCSFL().entropies(Signals(bias_updates=bias))).all()
 
 
 def test_says_so_if_nobody_sends_bias_updates() -> None:
