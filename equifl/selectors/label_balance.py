@@ -59,7 +59,8 @@ class LabelBalance:
             assert signals.label_counts is not None or not len(candidates)
             if signals.label_counts is None:
                 return candidates
-            rested = signals.last_selected[candidates] < signals.round - self.rest
+            last = signals.last_selected[candidates]
+            rested = (last < 0) | (last < signals.round - self.rest)
             order = draws.permutation(candidates)
             order = order[np.argsort(signals.times_selected[order], kind="stable")]
             groups = [order[np.isin(order, candidates[rested])], order[np.isin(order, candidates[~rested])]]

@@ -70,6 +70,19 @@ def test_clients_rest_after_their_selection_as_far_as_others_suffice() -> None:
         assert len(LabelBalance(rest=9).select(signals, 5, rng=seed)) == 5
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_rest_from_the_first_round_on(seed: int) -> None:
+    """Clients 0 and 1 have uniform labels, and are the best choice in every round: they wait all the same."""
+    store, rng = SignalStore(8), np.random.default_rng(seed)
+    store.observe(np.arange(8), label_counts=np.vstack([np.full((2, 6), 5), 30 * np.eye(6)]))
+    cohorts: list[set[int]] = []
+    for round in range(20):
+        cohort = LabelBalance(rest=3).select(store.signals(round), 2, rng=rng)
+        store.observe(cohort, round=round)
+        cohorts.append(set(cohort.tolist()))
+        assert not cohorts[-1] & set[int]().union(*cohorts[-4:-1])
+
+
 def test_says_so_if_nobody_sends_label_counts() -> None:
     with pytest.warns(
         UserWarning, match="no client has sent label_counts yet, which this selector needs: it chose at"
