@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +36,8 @@ class UnionFL(MaximisesObjective):
         window: u_t, the past rounds that count: an integer w for the last w rounds, offsets such as {1, 5} for
             the last round and the fifth before this one, or a function of the round that gives either. Offsets need
             `signals.history`, which a `SignalStore` keeps.
-        inner: the selector whose objective is f: `DivFL()`, `SubTrunc(...)`, or your own with an `objective`.
+        inner: the selector whose objective is f: `DivFL()`, `SubTrunc(...)`, or your own with an `objective`. One that
+            is given absolute distances, as by SubTrunc's `b`, is refused without `mu`, unless its scale is "relative".
         sample: r of stochastic greedy (eq. 17); None = that of the inner selector.
 
     >>> updates = [[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0], [5.0, 5.0]]
@@ -66,6 +67,9 @@ class UnionFL(MaximisesObjective):
         require("inner", self.inner, isinstance(self.inner, HasObjective), "a selector with an objective")
         has_scale = is_dataclass(self.inner) and hasattr(self.inner, "scale")
         require("mu", self.mu, self.mu is not None or has_scale, f"a number, as {self.inner!r} has no `scale`")
+        required = self.mu is not None or not _given_absolute(self.inner)
+        remedy = f"a number, as {self.inner!r} has absolute distances; or inner with scale='relative'"
+        require("mu", self.mu, required, remedy)
         check_greedy(sample=self.sample)
 
     @property
@@ -96,6 +100,13 @@ class UnionFL(MaximisesObjective):
         union = np.zeros(signals.n, bool)
         union[clients[np.isin(signals.round - rounds, window)]] = True
         return union
+
+
+def _given_absolute(inner: Any) -> bool:
+    """Whether absolute distances were asked for: by a `scale` that is not the default, or by SubTrunc's `b`."""
+    if inner.scale is None:
+        return getattr(inner, "b", None) is not None
+    return inner.scale == "absolute" and all(f.default != "absolute" for f in fields(inner) if f.name == "scale")
 
 
 def _checked_window(window: Any) -> int | tuple[int, ...]:

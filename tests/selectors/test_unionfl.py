@@ -59,6 +59,20 @@ def test_an_inner_selector_without_a_scale_needs_a_mu() -> None:
     assert UnionFL(mu=0.0, inner=Own()).objective(random_signals(3)).n == 3
 
 
+def test_absolute_distances_that_were_asked_for_need_a_mu() -> None:
+    """Without one f is made relative, and SubTrunc's b would be compared with something else than the user meant."""
+    for inner in (SubTrunc(b=1.1), SubTrunc(scale="absolute"), SubTrunc(b=1.1, scale="absolute")):
+        with pytest.raises(ValueError, match=r"mu: None is not allowed; allowed: a number, as SubTrunc\(.* absolute"):
+            UnionFL(inner=inner)
+        signals = random_signals(9)
+        f = inner.objective(signals, 3)
+        assert UnionFL(mu=0.0, inner=inner).objective(signals, 3)([0, 4]) == f([0, 4])
+    relative = SubTrunc(b=1.1, scale="relative")
+    assert UnionFL(mu_factor=0.0, inner=relative).objective(signals, 3)([0, 4]) == relative.objective(signals, 3)(
+        [0, 4]
+    )
+
+
 def test_the_union_of_the_last_cohorts_is_what_the_store_remembers() -> None:
     store = SignalStore(8)
     cohorts = [[0, 1], [2, 3], [0, 4], [5, 6]]
