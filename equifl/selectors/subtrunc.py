@@ -36,7 +36,7 @@ class SubTrunc(MaximisesObjective):
     Args:
         lam: weight of the fairness term, 0 or more.
         b: where the fairness term is truncated, above 0; None = by `b_factor`.
-        b_factor: the same as a factor of an average cohort, above 0; without effect if `b` is given.
+        b_factor: the same as a factor of an average cohort, above 0; not beside `b`.
         phi: "log1p" for ln(1+x), "identity", or any function of an array of losses to values of 0 or more.
         sample: r of stochastic greedy (eq. 17); None = every client, by lazy greedy.
         scale: "absolute" distances as in the paper, or "relative" to their mean; None = absolute if `b` is given.
@@ -62,6 +62,8 @@ class SubTrunc(MaximisesObjective):
         if self.b is not None:
             number("b", self.b, "above 0", lambda b: b > 0)
         number("b_factor", self.b_factor, "above 0", lambda factor: 0 < factor < np.inf)
+        one = self.b is None or self.b_factor == type(self).b_factor
+        require("b_factor", self.b_factor, one, "one of the two, b or b_factor, as b alone says what is enough")
         require("phi", self.phi, callable(self.phi) or self.phi in PHI, f"{', '.join(PHI)} or a function")
         check_greedy(sample=self.sample, scale=self._scale, memory_limit=self.memory_limit)
 

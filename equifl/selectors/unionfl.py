@@ -31,8 +31,8 @@ class UnionFL(MaximisesObjective):
 
     Args:
         mu: penalty for repeated selection, 0 or more; None = `mu_factor` times the mean distance.
-        mu_factor: the penalty in mean distances, 0 or more; without effect if `mu` is given. `inner` must have a
-            `scale`, as `DivFL` and `SubTrunc` have.
+        mu_factor: the penalty in mean distances, 0 or more; not beside `mu`. `inner` must have a `scale`, as `DivFL`
+            and `SubTrunc` have.
         window: u_t, the past rounds that count: an integer w for the last w rounds, offsets such as {1, 5} for
             the last round and the fifth before this one, or a function of the round that gives either. Offsets need
             `signals.history`, which a `SignalStore` keeps.
@@ -62,6 +62,8 @@ class UnionFL(MaximisesObjective):
         if self.mu is not None:
             number("mu", self.mu, "0 or more", lambda mu: 0 <= mu < np.inf)
         number("mu_factor", self.mu_factor, "0 or more", lambda factor: 0 <= factor < np.inf)
+        one = self.mu is None or self.mu_factor == type(self).mu_factor
+        require("mu_factor", self.mu_factor, one, "one of the two, mu or mu_factor, as mu alone is the penalty")
         if not callable(self.window):
             object.__setattr__(self, "window", _checked_window(self.window))
         require("inner", self.inner, isinstance(self.inner, HasObjective), "a selector with an objective")

@@ -119,6 +119,7 @@ def test_its_own_sample_overrides_the_inner_one() -> None:
     [
         ({"mu": -1.0}, "mu: -1.0 is not allowed; allowed: 0 or more"),
         ({"mu_factor": -1.0}, "mu_factor: -1.0 is not allowed; allowed: 0 or more"),
+        ({"mu": 1.0, "mu_factor": 2.0}, "mu_factor: 2.0 is not allowed; allowed: one of the two, mu or mu_factor"),
         ({"window": 0}, "window: 0 is not allowed; allowed: an integer of 1 or more"),
         ({"window": 2.5}, "window: 2.5"),
         ({"sample": 0}, "sample: 0"),
