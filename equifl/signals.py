@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equifl._numerics.checks import integer, integers, numbers, plain, require_each, shaped
+from equifl._numerics.lengths import lengths
 from equifl._numerics.threads import on_all_cores, tiles
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
@@ -167,7 +168,7 @@ class Signals:
         def work(part: range) -> None:
             for tile in tiles(part, row_bytes):
                 rows = updates[tile].astype(np.float64, copy=False)
-                norms[tile] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+                norms[tile] = lengths(rows)
 
         on_all_cores(work, self.n, row_bytes)
         return norms

@@ -21,6 +21,7 @@ ORDER = [
     "extras",
     "_numerics.checks",
     "_numerics.threads",
+    "_numerics.lengths",
     "signals",
     "_numerics.mapped",
     "outliers",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from equifl._numerics.lengths import lengths
 from equifl.outliers import TIMES_OF_LENGTHS, outlier_bound, outlier_limit
 from equifl.signals import Bools, Floats
 
@@ -56,24 +57,18 @@ class Bounds:
         return found
 
 
-def lengths(rows: Floats) -> Floats:
-    """(N,) the length of each row, to the precision of its type.
+def scaled_products(a: Floats, b: Floats) -> Floats:
+    """Products of numbers of 0 or more, divided by a power of two: the largest is from 1/4 to 1, nothing overflows.
 
-    >>> lengths(np.array([[3e20, 4e20], [0.0, 5e-324]])).tolist()
-    [5e+20, 5e-324]
+    Where the products are of ordinary size, they have the same digits. nan stays nan.
+
+    >>> scaled_products(np.array([1e308, 2.0, np.nan]), np.array([1e300, 0.0, 1.0])).round(2).tolist()
+    [0.42, 0.0, nan]
     """
-    with np.errstate(over="ignore"):
-        squares = np.einsum("ij,ij->i", rows, rows)
-    found: Floats = np.sqrt(squares, dtype=np.float64)
-    most = 1e30 if squares.dtype == np.float32 else 1e280
-    extreme = np.flatnonzero(~((squares > 1 / most) & (squares < most)))
-    if len(extreme):
-        part = rows[extreme].astype(np.float64)
-        largest = np.abs(part).max(axis=1)
-        part /= np.where(largest > 0, largest, 1)[:, None]
-        with np.errstate(over="ignore"):
-            long = largest * np.sqrt(np.einsum("ij,ij->i", part, part))
-        found[extreme] = np.minimum(long, np.finfo(np.float64).max)
+    (a, a_exponents), (b, b_exponents) = np.frexp(a), np.frexp(b)
+    products, exponents = a * b, a_exponents + b_exponents
+    positive = exponents[products > 0]
+    found: Floats = np.ldexp(products, exponents - (positive.max() if len(positive) else 0))
     return found
 
 

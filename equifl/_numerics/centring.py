@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from equifl._numerics.bounds import Bounds, Survey, bounds_and_mean, lengths, sampled
+from equifl._numerics.bounds import Bounds, Survey, bounds_and_mean, sampled
+from equifl._numerics.lengths import lengths
 from equifl._numerics.threads import on_all_cores, tiles
 from equifl.signals import Floats, Ints
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from equifl._numerics.bounds import scaled_products
 from equifl._numerics.checks import generator, integer, number
 from equifl.selectors.base import Rng, cohort_size
 from equifl.selectors.unknown_clients import asked_again, must_wait, warn_if_uninformed, warn_without
@@ -96,7 +97,7 @@ class Oort:
     def utility(self, signals: Signals) -> Floats:
         """(N,) the utility of every client; nan where the loss is unknown."""
         known = signals.knows_loss
-        worth = signals.sizes * signals.losses
+        worth = scaled_products(signals.sizes, signals.losses)
         if known.any():
             low, high = worth[known].min(), np.percentile(worth[known], self.clip, method="higher")
             worth = (np.minimum(worth, high) - low) / max(high - low, 1e-300)

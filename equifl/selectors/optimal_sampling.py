@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from equifl._numerics.bounds import scaled_products
 from equifl._numerics.checks import generator
 from equifl.selectors.base import Rng, check_call
 from equifl.selectors.sampling import inclusion_probabilities, pivotal
@@ -60,4 +61,4 @@ class OptimalSampling:
 def _chances(signals: Signals, candidates: Ints, k: int) -> Floats:
     assert signals.norms is not None or not len(candidates)
     lengths = np.zeros(0) if signals.norms is None else signals.norms[candidates]
-    return inclusion_probabilities(signals.sizes[candidates] * lengths, k)
+    return inclusion_probabilities(scaled_products(signals.sizes[candidates], lengths), k)

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equifl import DivFL, PowerOfChoice, Rota, Signals, SubTrunc, Uniform, UnionFL
-from equifl._numerics.bounds import Bounds, bounded_distances, lengths
+from equifl._numerics.bounds import Bounds, bounded_distances, scaled_products
 from equifl._numerics.centring import found_bounds
+from equifl._numerics.lengths import lengths
 from equifl.selectors.base import Selector
 from equifl.signals import Floats
 
@@ -89,13 +90,6 @@ def test_distances_of_outliers_are_lowered_and_all_are_scaled(scale: float) -> N
     assert math.frexp(unit)[0] == 0.5
 
 
-@pytest.mark.parametrize(("dtype", "least", "most"), [(np.float32, 1e-45, 1e38), (np.float64, 5e-324, 1e308)])
-def test_lengths_of_the_smallest_and_largest_numbers(dtype: Any, least: float, most: float) -> None:
-    rows = np.array([[least, 0], [0, most], [0, 0]], dtype)
-    np.testing.assert_allclose(lengths(rows), np.abs(rows).max(axis=1).astype(np.float64))
-    assert np.isfinite(lengths(np.full((1, 9), most, dtype))).all()
-
-
 SCALE_FREE = [
     Uniform(),
     PowerOfChoice(),
@@ -141,3 +135,21 @@ def test_no_finite_update_stops_a_selector(selector: Selector, dtype: Any, value
         updates = plain(300, 12)
         updates[who] = np.clip(value * updates[who], -np.finfo(dtype).max, np.finfo(dtype).max)
         assert len(cohorts(selector, updates, dtype, "updates")) == 12
+
+
+@given(st.integers(0, 1000))
+def test_scaled_products_have_the_digits_of_the_products(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.lognormal(sigma=9, size=(2, 20)) * (rng.random((2, 20)) < 0.9)
+    found = scaled_products(a, b)
+    np.testing.assert_array_equal(found / found.max(), a * b / (a * b).max())
+
+
+def test_scaled_products_neither_overflow_nor_vanish() -> None:
+    a, b = np.array([1e308, 1e-308, 1e308, 0.0, np.nan]), np.array([1e308, 1e-308, 1.0, 1e308, 1.0])
+    assert scaled_products(a, b)[[0, 2]] / scaled_products(a, b)[0] == pytest.approx([1.0, 1e-308])
+    assert scaled_products(a, b)[1] == scaled_products(a, b)[3] == 0
+    assert np.isnan(scaled_products(a, b)[4])
+    tiny = np.array([1e-300, 3e-300])
+    assert scaled_products(tiny, tiny)[1] / scaled_products(tiny, tiny)[0] == pytest.approx(9.0)
+    assert scaled_products(np.zeros(2), tiny).tolist() == [0.0, 0.0]

@@ -51,6 +51,15 @@ def test_utility_is_the_equation(round: int, percentile: float) -> None:
         assert Oort().utility(signals) == pytest.approx(expected)
 
 
+def test_the_worst_loss_is_the_most_useful_however_large_it_is() -> None:
+    """Where size times loss overflows."""
+    sizes, durations = np.array([100.0, 1.0, 1.0, 1.0, 1.0]), np.ones(5)
+    signals = Signals(losses=np.array([1e308, 1.0, 1.0, 1.0, 1.0]), sizes=sizes, durations=durations)
+    assert Oort().utility(signals).tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    for seed in range(10):
+        assert 0 in Oort(explore=0.0, explore_least=0.0).select(signals, 2, rng=seed)
+
+
 def test_exploits_those_near_the_best_in_proportion_to_utility() -> None:
     """Of ten clients two are chosen, among all that have 95 % of the second best utility."""
     signals = replace(random_signals(10, seed=4), durations=None)

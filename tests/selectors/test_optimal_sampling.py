@@ -66,3 +66,15 @@ def test_lengths_are_enough() -> None:
 def test_says_so_if_nobody_sends_lengths() -> None:
     with pytest.warns(UserWarning, match="no client has sent lengths yet, .* needs: it chose at random"):
         OptimalSampling().select(Signals(losses=np.ones(5)), 2, rng=0)
+
+
+def test_the_longest_is_certain_however_long_it_is() -> None:
+    """Where size times length overflows, and where the length of the update does."""
+    sizes = np.array([100.0, 1.0, 1.0, 1.0, 1.0])
+    by_lengths = Signals(lengths=np.array([1e308, 1.0, 1.0, 1.0, 1.0]), sizes=sizes)
+    by_updates = Signals(updates=np.array([[1e200], [1.0], [1.0], [1.0], [1.0]]) * np.array([1.0, 1.0]), sizes=sizes)
+    for signals in (by_lengths, by_updates):
+        for seed in range(10):
+            cohort = OptimalSampling().select(signals, 2, rng=seed)
+            assert 0 in cohort
+            assert np.isfinite(OptimalSampling().weights(signals, cohort)).all()
