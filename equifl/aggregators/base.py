@@ -20,7 +20,7 @@ class Replies:
         clients: (m,) their ids.
         updates: (m, d) w_k - w_k^(i), the model they received less the one they trained.
         sizes: (m,) their training examples.
-        losses: (m,) at the model they received; nan for rules that do not need them.
+        losses: (m,) at the model they received; nan where it is unknown, and for rules that do not need them.
         population: N, all clients there are; None = as many as the largest id says.
         weights: (m,) how many clients each stands for, as the selector says; None if it has no weights, or the rule
             does not need them.
@@ -85,6 +85,34 @@ def weighted_sum(updates: Array, weights: Array) -> Array:
     """
     typed = weights.astype(updates.dtype) if isinstance(updates, np.ndarray) else weights.to(updates.dtype)
     return typed @ updates
+
+
+def filled(losses: Array) -> Array:
+    """(m,) the losses, with the mean of the known ones in place of those that are not known: nan, or infinite.
+
+    >>> filled(np.array([5.0, 10.0, np.nan])).tolist(), filled(np.full(2, np.nan)).tolist()
+    ([5.0, 10.0, 7.5], [0.0, 0.0])
+    """
+    known = losses < np.inf
+    reported = where(known, losses, 0.0)
+    unit = where(reported.max() > 0, reported.max(), 1.0)
+    return where(known, losses, unit * ((reported / unit).sum() / known.sum().clip(1)))
+
+
+def powers(losses: Array, q: float) -> Array:
+    """(m,) f_i^q of the `filled` losses, divided by the largest, so that no q is too large; 1 if no loss is above 0.
+
+    >>> powers(np.array([5.0, 10.0, np.nan]), 1.0).tolist(), powers(np.zeros(2), 3.0).tolist()
+    ([0.5, 1.0, 0.75], [1.0, 1.0])
+    """
+    f = filled(losses)
+    largest = f.max()
+    return where(largest > 0, (f / where(largest > 0, largest, 1.0)) ** q, 1.0)
+
+
+def where(condition: Array, value: Array, other: Array | float) -> Array:
+    """The value where the condition is true, else the other; a GPU is not waited for."""
+    return value.where(condition, other) if hasattr(value, "where") else np.where(condition, value, other)
 
 
 def ones(updates: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from equifl._numerics.checks import number
-from equifl.aggregators.base import Array, Replies, weighted_mean
+from equifl.aggregators.base import Array, Replies, powers, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class ByLoss:
     """step = sum of f_i^q u_i / sum of f_i^q, f_i the loss at the model that client i received; q = 0 is the mean.
 
     The weights of q-FFL (Li et al. 2020) without its shortening of the step, which is `QFedAvg`. Use it where those
-    who fare badly shall count for more within a cohort. It needs a loss a reply.
+    who fare badly shall count for more within a cohort. It needs a loss a reply; an unknown one counts as the mean
+    of the known.
 
     Args:
         q: how much more those who fare badly count, 0 or more.
@@ -34,4 +35,4 @@ class ByLoss:
         number("q", self.q, "0 or more", lambda q: 0 <= q < np.inf)
 
     def step(self, replies: Replies, memory: None) -> tuple[Array, None]:
-        return weighted_mean(replies.updates, replies.losses**self.q), None
+        return weighted_mean(replies.updates, powers(replies.losses, self.q)), None

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from equifl._numerics.checks import known, number
-from equifl.aggregators.base import Array, Replies, weighted_sum, zeros
+from equifl._numerics.checks import known, number, require
+from equifl.aggregators.base import Array, Replies, powers, weighted_sum, where, zeros
 from equifl.aggregators.last_updates import KEEP, LastUpdates, empty, grown
 
 _LEAST = 1e-12  # a loss counts as no less than this: 0 for everybody is equal shares
@@ -54,6 +54,8 @@ class Memory:
 
     def step(self, replies: Replies, memory: dict[str, Any] | None) -> tuple[Array, dict[str, Any]]:
         S, u, n = replies.clients, replies.updates, replies.n
+        allowed = f"ids below {n}, or Replies(population=...) with the most clients that there will be"
+        require("clients", int(S.max()), S.max() < n, allowed)
         memory = self.start(n, u) if memory is None else grown(memory, n)
         p, y = self._shares(replies, memory), LastUpdates(memory, u)
         step = n / len(S) * weighted_sum(u - y[S], p[S]) + y.weighted_sum(p)
@@ -78,8 +80,8 @@ class Memory:
         """(N,) p, with the losses of these replies."""
         if not self.q:
             return zeros(replies.updates, replies.n) + 1 / replies.n
-        memory["losses"][replies.clients], memory["known"][replies.clients] = replies.losses, 1.0
-        losses, reported = memory["losses"], memory["known"]
-        mean = (losses * reported).sum() / reported.sum()
-        powers = (losses + (1 - reported) * mean + _LEAST) ** self.q
-        return powers / powers.sum()
+        losses, known, S = memory["losses"], memory["known"], replies.clients
+        unknown = ~(replies.losses < np.inf)
+        losses[S], known[S] = where(unknown, losses[S], replies.losses), where(unknown, known[S], 1.0)
+        p = powers(where(known > 0, losses, np.nan) + _LEAST, self.q)
+        return p / p.sum()

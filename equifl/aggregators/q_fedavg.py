@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from equifl._numerics.checks import number
-from equifl.aggregators.base import Array, Replies, weighted_sum
+from equifl.aggregators.base import Array, Replies, filled, weighted_sum
 
 _LEAST = 1e-10  # added to losses, as its authors do: F^(q-1) has no value at 0
 
@@ -22,7 +22,8 @@ class QFedAvg:
     that, so that one learning rate serves every q. With q = 0 it is the plain mean.
 
     Use it as the known baseline for fairness by weights. Steps become short where updates are long: with few local
-    steps or a small learning rate it is near to `ByLoss`. It needs a loss a reply.
+    steps or a small learning rate it is near to `ByLoss`. It needs a loss a reply; an unknown one counts as the mean
+    of the known.
 
     Args:
         q: how much more those who fare badly count, 0 or more.
@@ -47,7 +48,8 @@ class QFedAvg:
         if self.L is None and replies.lr is None:
             raise ValueError("L: missing; give QFedAvg(L=...), or Replies(lr=...), the local learning rate")
         L = self.L or 1 / (replies.lr or 1.0)
-        u, F, q = replies.updates, replies.losses + _LEAST, self.q
+        u, F, q = replies.updates, filled(replies.losses) + _LEAST, self.q
+        powers = (F / (F.max() if q >= 1 else F.min())) ** (q - 1)  # F^(q-1) in a unit in which it cannot overflow
         lengths = (u * u).sum(1)
-        h = q * F ** (q - 1) * L**2 * lengths + L * F**q
-        return weighted_sum(u, L * F**q / h.sum()), None
+        h = powers * (q * L**2 * lengths + L * F)
+        return weighted_sum(u, powers * L * F / h.sum()), None

@@ -100,6 +100,23 @@ def test_losses_of_nothing_are_equal_shares() -> None:
         np.testing.assert_allclose(step, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_an_unknown_loss_does_not_replace_the_last_known_one() -> None:
+    """Of client 0, which replies twice: what is known of it stays."""
+    updates = np.eye(2)
+    memory: Any = None
+    for losses in ([1.0, 3.0], [np.nan, 3.0]):
+        step, memory = Memory(q=1.0).step(Replies(np.arange(2), updates, np.ones(2), np.array(losses), 2), memory)
+        assert step == pytest.approx([0.25, 0.75])
+    assert memory["losses"].tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0])
+def test_a_client_beyond_the_population_is_refused(q: float) -> None:
+    replies = Replies(np.array([1, 7]), np.eye(2), np.ones(2), np.ones(2), 4)
+    with pytest.raises(ValueError, match=r"clients: 7 is not allowed; allowed: ids below 4, or Replies\(population="):
+        Memory(q=q).step(replies, None)
+
+
 def test_states_its_bytes() -> None:
     replies = random_replies(1, n=8, d=1000)[0]
     for keep in ("whole", "float16"):
