@@ -20,6 +20,7 @@ class DivFL(MaximisesObjective):
     """Maximises facility location G(S) (eq. 9 and 10): every client is close to a member of the cohort.
 
     Clients whose update is unknown come first, in random order. Unavailable clients are represented but not selected.
+    Quadratic in N, in time and up to `memory_limit` in memory; linear with `sample`.
 
     Args:
         sample: r of stochastic greedy (eq. 17); None = every client, by lazy greedy.

@@ -22,7 +22,8 @@ class SubTrunc(MaximisesObjective):
     """Maximises W(S) = G(S) + lam * min(T, F(S)), F(S) = sum over S of phi(loss) (eq. 11 to 13).
 
     lam = 0 is DivFL. T says how much loss is enough: below it every high loss adds to the value, above it none does.
-    Clients whose loss or update is unknown come first, in random order.
+    Clients whose loss or update is unknown come first, in random order. Quadratic in N, in time and up to
+    `memory_limit` in memory; linear with `sample`.
 
     `SubTrunc()` reads the paper's "truncation factor" as a factor: T = b_factor * k * mean(phi), so many times what an
     average cohort is worth, and G has distances relative to their mean. `SubTrunc(b=1.1)` is the paper's equation to

@@ -27,7 +27,8 @@ class UnionFL(MaximisesObjective):
 
     The penalty is modular: mu for each member of U; mu = 0 leaves f. h is not monotone, and the paper asks for at
     most k clients. Training needs k, so the cohort is always filled to k. The approximation guarantee holds for "at
-    most k": see the third example. Clients that f has no signals of come first, in random order.
+    most k": see the third example. Clients that f has no signals of come first, in random order. With f of
+    DivFL or SubTrunc it is quadratic in N, in time and up to their `memory_limit` in memory; linear with `sample`.
 
     Args:
         mu: penalty for repeated selection, 0 or more; None = `mu_factor` times the mean distance.

@@ -1,5 +1,7 @@
+import json
 from dataclasses import replace
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,3 +114,12 @@ def test_lengths_of_extreme_ratios_end() -> None:
     lengths = np.append([1e200, 1e-200], np.ones(7))
     apart[0, 1:] = apart[1:, 0] = 1e200
     assert len(ClusteredSampling().select(Signals(distances=apart, lengths=lengths), 3, rng=0)) == 3
+
+
+def test_the_docstring_says_what_was_measured() -> None:
+    found = Path(__file__).parents[2] / "benchmarks" / "results" / "selectors.json"
+    rows = [row for row in json.loads(found.read_text())["rows"] if row["name"] == "clustered_sampling"]
+    assert {row["n"] for row in rows} == {10_000}
+    low, high = (pick(row["seconds"] for row in rows) for pick in (min, max))
+    largest = max(row["bytes"] for row in rows) / 2**20
+    assert f"10,000 clients took {low:.1f} to {high:.1f} s and {largest:.0f} MiB" in (ClusteredSampling.__doc__ or "")
