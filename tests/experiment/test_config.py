@@ -7,6 +7,7 @@ import pytest
 from equifl import DivFL, PowerOfChoice, Rota, SubTrunc, Uniform, UnionFL
 from equifl.aggregators import AGGREGATORS
 from equifl.experiment.config import Availability, Config, Data, Partition, Server, Train
+from equifl.experiment.endpoint import cycle, last_evaluations
 from equifl.experiment.selector_tables import make_selector
 from equifl.selectors import SELECTORS
 from tests.own_selector import Mine
@@ -98,6 +99,22 @@ def test_defaults_are_never_shared() -> None:
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.name)
 def test_every_file_that_we_ship_can_be_read(file: Path) -> None:
     assert set(Config.load(file).selectors) == set(SIX)
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.name)
+def test_shipped_evaluations_do_not_only_come_after_whole_turns(file: Path) -> None:
+    """Else Rota and Reshuffle are always seen where everybody has just had a turn, and the others are not."""
+    config = Config.load(file)
+    turns = cycle({"clients": config.clients or 99, "per_round": config.per_round})  # 99 speakers of Shakespeare
+    assert config.evaluate_every % turns
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_the_late_figures_of_the_papers_experiments_are_those_of_one_turn(name: str) -> None:
+    config = Config.load(CONFIGS / f"{name}.toml")
+    rows = [{"round": round} for round in range(config.rounds) if config.evaluates(round)]
+    late = last_evaluations({"rota": {0: rows}}, cycle(config.as_dict()))["rota"][0]
+    assert [row["round"] for row, _ in late] == list(range(config.rounds - 10, config.rounds))
 
 
 def test_the_shipped_digits_are_the_defaults_in_the_same_order() -> None:
