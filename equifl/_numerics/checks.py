@@ -169,7 +169,8 @@ def number(field: str, value: object, allowed: str, ok: Callable[[float], bool])
     ValueError: lam: '0.5' is not allowed; allowed: a number, 0 or more
     """
     require(field, value, is_number(value), f"a number, {allowed}")
-    require(field, value, ok(value), allowed)  # type: ignore[arg-type]
+    finite = " and finite" if value == np.inf and ok(np.finfo(float).max) else ""
+    require(field, value, ok(value), allowed + finite)  # type: ignore[arg-type]
 
 
 def generator(rng: np.random.Generator | int | None) -> np.random.Generator:

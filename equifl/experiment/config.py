@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import number, require
 from equifl.experiment.from_toml import build, read, set_key
 from equifl.experiment.rule_tables import open_table, rule_table, separate_rule
 from equifl.experiment.selector_tables import make_selector as make_selector
@@ -148,10 +148,11 @@ class Train:
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)
             require(f"train.{name}", value, value is None or value >= 1, "1 or more")
-        require("train.lr", self.lr, 0 < self.lr < math.inf, "above 0")
+        number("train.lr", self.lr, "above 0", lambda lr: 0 < lr < math.inf)
         require("train.momentum", self.momentum, 0 <= self.momentum < 1, "from 0 to below 1")
-        require("train.weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "0 or more")
-        require("train.prox", self.prox, self.prox is None or 0 <= self.prox < math.inf, "0 or more")
+        number("train.weight_decay", self.weight_decay, "0 or more", lambda decay: 0 <= decay < math.inf)
+        if self.prox is not None:
+            number("train.prox", self.prox, "0 or more", lambda prox: 0 <= prox < math.inf)
         self._check_schedule()
 
     def _check_schedule(self) -> None:
@@ -186,7 +187,7 @@ class Server:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "aggregate", rule_table(self.aggregate))
-        require("server.lr", self.lr, 0 < self.lr < math.inf, "above 0")
+        number("server.lr", self.lr, "above 0", lambda lr: 0 < lr < math.inf)
         require("server.average_last", self.average_last, self.average_last >= 1, "1 or more")
         require("server.catch_up", self.catch_up, self.catch_up is None or self.catch_up >= 0, "0 or more")
 
@@ -232,11 +233,13 @@ class Speed:
 
     def __post_init__(self) -> None:
         step, both = self.step_seconds, self.step_seconds is None or self.trace is None
-        require("speed.step_seconds", step, step is None or 0 < step < math.inf, "above 0")
+        if step is not None:
+            number("speed.step_seconds", step, "above 0", lambda seconds: 0 < seconds < math.inf)
         require("speed.trace", self.trace, both, "step_seconds or a trace, not both")
         for name in ("sigma", "jitter", "reply_seconds"):
             value = getattr(self, name)
-            require(f"speed.{name}", value, value is None or 0 <= value < math.inf, "0 or more")
+            if value is not None:
+                number(f"speed.{name}", value, "0 or more", lambda value: 0 <= value < math.inf)
         for name in ("distribution", "sigma", "jitter", "reply_seconds"):
             value = getattr(self, name)
             require(f"speed.{name}", value, value is None or step is not None, "with speed.step_seconds only")

@@ -93,6 +93,9 @@ class RunFolder:
         place = current(self.path)
         self._rounds, self._checkpoint = place / ROUNDS, place / CHECKPOINT
         stored, self._crc = _stored(place / CONFIG)
+        if self._rounds.is_dir():
+            advice = "put the file back, or choose another folder"
+            raise ValueError(f"{self._rounds}: is a folder, expected the file of records; {advice}")
         self._config: dict[str, Any] = stored["config"]
         self._made_with: dict[str, Any] = stored["made_with"]
         self.format: int = stored.get("format", 1)

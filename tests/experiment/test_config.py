@@ -329,8 +329,10 @@ def test_the_wrong_type_is_refused_with_the_right_one(path: Path, text: str, mes
         ("train = { steps = 5, epochs = 1 }", "train.epochs: 1 is not allowed; allowed: steps or epochs, not both"),
         ("train = { batch_size = 0 }", "train.batch_size: 0 is not allowed; allowed: 1 or more"),
         ("train = { lr = 0 }", "train.lr: 0.0 is not allowed; allowed: above 0"),
-        ("train = { lr = inf }", "train.lr: inf is not allowed; allowed: above 0"),
+        ("train = { lr = inf }", "train.lr: inf is not allowed; allowed: above 0 and finite"),
         ("train = { lr = nan }", "train.lr: nan is not allowed; allowed: above 0"),
+        ("train = { weight_decay = inf }", "train.weight_decay: inf is not allowed; allowed: 0 or more and finite"),
+        ("server = { lr = inf }", "server.lr: inf is not allowed; allowed: above 0 and finite"),
         ("train = { momentum = 1.0 }", "train.momentum: 1.0 is not allowed; allowed: from 0 to below 1"),
         ("train = { weight_decay = -0.1 }", "train.weight_decay: -0.1 is not allowed; allowed: 0 or more"),
         (

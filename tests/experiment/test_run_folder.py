@@ -123,6 +123,14 @@ def test_a_damaged_configuration_is_named(tmp_path: Path, text: str) -> None:
             read(tmp_path)
 
 
+def test_a_folder_in_place_of_the_records_is_named(tmp_path: Path) -> None:
+    opened(tmp_path / "run").close()
+    (tmp_path / "run" / "rounds.jsonl").mkdir()
+    for use in (RunFolder, opened):
+        with pytest.raises(ValueError, match=r"rounds.jsonl: is a folder, expected the file of records; put the file"):
+            use(tmp_path / "run")
+
+
 def test_who_reads_cannot_write(folder: RunFolder) -> None:
     reader = RunFolder(folder.path)
     calls: list[tuple[str, Any]] = [("append", [[row(0)]]), ("keep_first", [0]), ("save_checkpoint", [{}])]

@@ -102,7 +102,7 @@ def test_refuses_a_phi_below_zero() -> None:
         ({"lam": float("nan")}, "lam: nan"),
         ({"lam": "1"}, "lam: '1' is not allowed; allowed: a number, 0 or more"),
         ({"b_factor": 0}, "b_factor: 0 is not allowed; allowed: above 0"),
-        ({"b_factor": float("inf")}, "b_factor: inf"),
+        ({"b_factor": float("inf")}, "b_factor: inf is not allowed; allowed: above 0 and finite"),
         ({"b": 1, "b_factor": 2}, "b_factor: 2 is not allowed; allowed: one of the two, b or b_factor"),
         ({"b": 0}, "b: 0 is not allowed; allowed: above 0"),
         ({"b": -1.0}, "b: -1.0"),
