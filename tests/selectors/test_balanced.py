@@ -82,6 +82,16 @@ def test_large_cohorts_are_made_of_several_splits() -> None:
     assert len(set(Balanced().select(signals, 300, rng=0).tolist())) == 300
 
 
+@pytest.mark.parametrize(("n", "divides"), [(10, True), (11, False)])
+def test_participation_is_equal_only_where_k_divides(n: int, divides: bool) -> None:
+    updates = np.random.default_rng(0).normal(size=(n, 8))
+    updates[:2] *= 8
+    rng = np.random.default_rng(1)
+    cohorts = [Balanced().select(Signals(updates=updates), 5, rng=rng) for _ in range(200)]
+    counts = np.bincount(np.concatenate(cohorts), minlength=n)
+    assert counts.min() > 70 if divides else counts.min() == 0, counts  # 100 each, give or take 7
+
+
 def test_needs_losses_only_if_it_prefers_them() -> None:
     assert set(Balanced().needs) == {"updates"}
     assert set(Balanced(prefer="loss").needs) == {"updates", "losses"}
