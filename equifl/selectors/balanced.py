@@ -23,8 +23,9 @@ class Balanced:
     The groups minimise sum over groups of |sum over members of (u_i - u_mean)|^2, by swaps from a random start
     (anticlustering; Papenberg and Klau 2021), as in `Rota`, but over all clients and not over those with the fewest
     turns. It is the half of Rota that makes a cohort represent the population. Participation is equal on average if k
-    divides the clients that are available. If not, the swaps choose who is left over, those without whom the groups are
-    most alike; where some updates are far longer than others, a client may never be selected. Rota's turns rule that out.
+    divides the clients that are available. If not, the swaps choose who is left over, those without whom the groups
+    are most alike; where some updates are far longer than others, a client may never be selected. Rota's turns rule
+    that out.
 
     Clients whose update is unknown come first, in random order. A split covers a random part of many clients: 32
     groups, at most 2,048 clients; k above 128 is then selected by several splits.
