@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 1e25  # squares of differences must stay far below the float32 maximum
+LONGEST = 1e18  # what strategies make of squares must stay far below the float32 maximum, or it is infinite for good
 _MOST = 2.0**53  # examples; a float64 cannot count further
 
 
@@ -67,16 +67,16 @@ def accuracy_and_size(metrics: Mapping[str, Any], key: str, size: str) -> tuple[
 
 
 def check_array(key: str, array: NDArray[Any], sent: NDArray[Any] | None) -> None:
-    """Refuse what cannot be averaged: an average must stay finite, in the type of the array sent as well."""
+    """Refuse what cannot be averaged: averages and squares must stay finite, in the type of the array sent as well."""
     kind = array.dtype.kind
     plain = kind in "biuf" and array.dtype.itemsize <= 8  # longer floats differ between machines
     if not plain and (sent is None or array.dtype != sent.dtype):
         raise SetAsideError(f"its array {key} is of type {array.dtype}, not of numbers")
     if kind == "f":
         types = [array.dtype] if sent is None or sent.dtype.kind != "f" else [array.dtype, sent.dtype]
-        most = min(np.finfo(dtype).max for dtype in types) / 2
+        most = min(LONGEST, *(float(np.finfo(dtype).max) / 2 for dtype in types))
         if not (array.min(initial=0) >= -most and array.max(initial=0) <= most):  # nan is neither
-            raise SetAsideError("its weights are not finite, or nearly so")
+            raise SetAsideError(f"its weights are not finite, or beyond {most:g}")
 
 
 def all_finite(arrays: Iterable[NDArray[Any]]) -> bool:

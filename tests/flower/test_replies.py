@@ -1,13 +1,14 @@
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 
 from equifl import PowerOfChoice, Rota, SubTrunc, Uniform
 from tests.flower.federation import initial_arrays
@@ -296,7 +297,8 @@ UNUSABLE: dict[str, tuple[Fault, str]] = {
     "an integer of 5000 digits": (metrics_as(**{"partition-id": 10**5000}), "it cannot be read: "),
     "examples below 0": (metrics_as(**{"num-examples": -5}), "num-examples is -5"),
     "examples without end": (metrics_as(**{"num-examples": 1e300}), "num-examples is 1e+300"),
-    "weights that overflow": (weighing(3e38), "its weights are not finite, or nearly so"),
+    "weights that overflow": (weighing(3e38), "its weights are not finite, or beyond 1e+18"),
+    "weights whose squares do": (weighing(1e20), "its weights are not finite, or beyond 1e+18"),
     "an error": (failing, "it reports an error: out of memory"),
 }
 
@@ -413,6 +415,23 @@ def test_losses_near_the_largest_number_are_recorded(tmp_path: Path) -> None:
     grid.faults = dict.fromkeys(grid.partitions, saying(train_loss=1.7e308))
     play(fair(Rota(), folder=tmp_path), grid, 1)
     assert np.isfinite(rows(tmp_path)[0]["local_loss"])
+
+
+@pytest.mark.parametrize("kind", [FedAdam, FedYogi, FedAdagrad, partial(FedAvgM, server_momentum=0.9)])
+def test_no_reply_makes_moments_infinite_for_good(kind: Callable[..., FedAvg]) -> None:
+    """Adam divides by a mean of squares: where that is infinite, an array would never change again."""
+
+    for weight in (1e17, 1e30):
+        inner, grid = kind(min_train_nodes=1, min_available_nodes=1), grid_of()
+        strategy = fair(Uniform(), inner, k=8)  # which looks at no update
+        grid.faults = {next(iter(grid.partitions)): weighing(weight)}
+        play(strategy, grid, 2)
+        assert strategy.arrays is not None
+        found = [array.numpy() for array in strategy.arrays.values()]
+        for kept in (getattr(inner, name, None) for name in ("m_t", "v_t", "momentum_vector")):
+            found += kept.values() if isinstance(kept, dict) else kept or []
+        assert len(found) > len(strategy.arrays)
+        assert all(np.isfinite(array).all() for array in found)
 
 
 def test_an_average_that_is_not_finite_leaves_the_model(caplog: pytest.LogCaptureFixture) -> None:

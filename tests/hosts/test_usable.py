@@ -46,9 +46,13 @@ def test_an_accuracy_is_from_0_to_1() -> None:
 def test_arrays_must_stay_finite_in_the_type_that_was_sent() -> None:
     sent = np.zeros(2, np.float16)
     check_array("w", np.array([1.0, -3e4]), sent)
-    for array in (np.array([np.nan, 0]), np.array([1e30, 0], np.float32)):
-        with pytest.raises(SetAsideError, match="not finite, or nearly so"):
+    for array in (np.array([np.nan, 0]), np.array([1e6, 0], np.float32)):
+        with pytest.raises(SetAsideError, match="not finite, or beyond 32752"):
             check_array("w", array, sent)
+    for dtype in (np.float32, np.float64):
+        check_array("w", np.array([1e17, 0], dtype), np.zeros(2, dtype))
+        with pytest.raises(SetAsideError, match=r"not finite, or beyond 1e\+18"):
+            check_array("w", np.array([-1e19, 0], dtype), np.zeros(2, dtype))
     with pytest.raises(SetAsideError, match="its array w is of type <U1, not of numbers"):
         check_array("w", np.array(["a"]), sent)
     assert all_finite([np.zeros(2), np.zeros(2, int)])
