@@ -3,8 +3,8 @@
 python -m tools.results_page         # from the root of the repository: marked blocks of both pages, and figures
 
 A block begins with the line `<!-- table: NAME -->` and ends with `<!-- end -->`. Those of docs/results.md are made by
-tools/evidence_tables.py, from results/evidence; the others here, from results/paper. They take whatever files are
-there, and of each the seeds that all six selectors of table I have.
+tools/evidence_tables.py, paper_evidence.py and same_accuracy.py, from results/evidence; the others here, from
+results/paper. They take whatever files are there, and of each the seeds that all six selectors of table I have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from equifl.paper.tables import DATA, MEASURES, VARIANTS, Row, configuration, ro
 from equifl.selectors.base import needs
 from equifl.signals import Floats
 from equifl.statistics import excludes_zero, interval, paired
-from tools import evidence_figures, evidence_tables, paper_evidence
+from tools import evidence_figures, evidence_tables, paper_evidence, same_accuracy
 from tools.evidence_tables import NAMES, table
 
 RESULTS, PAGE = Path("results/paper"), Path("docs/results-introduced.md")
@@ -274,7 +274,7 @@ def _difference(values: Floats, baseline: Floats) -> str:
 if __name__ == "__main__":
     for page, blocks in (
         (PAGE, make_blocks()),
-        (evidence_tables.PAGE, evidence_tables.blocks() | paper_evidence.blocks()),
+        (evidence_tables.PAGE, evidence_tables.blocks() | paper_evidence.blocks() | same_accuracy.blocks()),
     ):
         page.write_text(rewrite(page.read_text(), blocks))
     evidence_figures.write()

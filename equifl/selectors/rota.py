@@ -38,7 +38,8 @@ class Rota:
     the mean over the second half of the rounds): Random 82.1 / 15.9, turns alone (`Reshuffle`) 82.7 / 15.2, balance
     alone (`Balanced`) 85.6 / 13.2, both 86.3 / 12.9, full participation 87.9 / 11.9. Balance does most of the work.
     Turns make participation equal, and add 0.7 +- 0.5 points of accuracy to balance; without it their effect is not
-    decided.
+    decided. On MNIST and CIFAR-10 (20 seeds, `results/evidence`) Rota and Balanced are equivalent in accuracy and
+    evenness.
 
     >>> signals = Signals(updates=[[-2.0], [2.0], [-1.0], [1.0]])
     >>> sorted(Rota().select(signals, 2, rng=0).tolist()) in ([0, 1], [2, 3])
