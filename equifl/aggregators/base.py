@@ -46,7 +46,8 @@ class Aggregator(Protocol):
     """A server rule: w_(k+1) = w_k - lr * step. It has no state: its memory is passed in and returned.
 
     Any object with `needs` and `step` is one; `equifl.testing.AggregatorContract` tests it. Optional:
-    `memory_bytes(clients, parameters)`, the size of its memory, so that a run too large is refused before it starts.
+    `memory_bytes(clients, parameters)`, the size of its memory, so that a run too large is refused before it starts;
+    `forget(memory, clients)`, the memory without these clients, whose numbers a live federation gives to others.
     """
 
     @property
@@ -102,10 +103,12 @@ def filled(losses: Array) -> Array:
 def powers(losses: Array, q: float) -> Array:
     """(m,) f_i^q of the `filled` losses, divided by the largest, so that no q is too large; 1 if no loss is above 0.
 
+    A loss below 0, which some losses of one's own can be, counts as 0.
+
     >>> powers(np.array([5.0, 10.0, np.nan]), 1.0).tolist(), powers(np.zeros(2), 3.0).tolist()
     ([0.5, 1.0, 0.75], [1.0, 1.0])
     """
-    f = filled(losses)
+    f = filled(losses).clip(0)
     largest = f.max()
     return where(largest > 0, (f / where(largest > 0, largest, 1.0)) ** q, 1.0)
 
@@ -131,6 +134,12 @@ def rule_bytes(rule: object, clients: int, parameters: int) -> int:
     """Bytes of memory that a rule takes for a run of so many clients and parameters; 0 if it does not say."""
     stated = getattr(rule, "memory_bytes", None)
     return int(stated(clients, parameters)) if callable(stated) else 0
+
+
+def without(rule: object, memory: Any, clients: Ints) -> Any:
+    """The memory of a rule without these clients; the same one if the rule keeps nothing of single clients."""
+    forget = getattr(rule, "forget", None)
+    return forget(memory, clients) if callable(forget) and memory is not None else memory
 
 
 def replied_weights(weights: Floats, cohort: Ints, clients: Ints) -> Floats:

@@ -66,6 +66,11 @@ class LastUpdates:
         else:
             state["updates"][ids] = updates
 
+    def clear(self, ids: Ints) -> None:
+        """Make these rows 0."""
+        rows = self._state["updates"]
+        self[ids] = np.zeros((len(ids), rows.shape[-1]), np.float32) if "slots" in self._state else rows[ids] * 0
+
     def weighted_sum(self, weights: Array) -> Array:
         """(d,) sum over all clients of weights_i y_i, some clients at a time."""
         found: Any = 0.0

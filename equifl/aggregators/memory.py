@@ -10,6 +10,7 @@ import numpy as np
 from equifl._numerics.checks import known, number, require
 from equifl.aggregators.base import Array, Replies, powers, weighted_sum, where, zeros
 from equifl.aggregators.last_updates import KEEP, LastUpdates, empty, grown
+from equifl.signals import Ints
 
 _LEAST = 1e-12  # a loss counts as no less than this: 0 for everybody is equal shares
 
@@ -56,6 +57,7 @@ class Memory:
         S, u, n = replies.clients, replies.updates, replies.n
         allowed = f"ids below {n}, or Replies(population=...) with the most clients that there will be"
         require("clients", int(S.max()), S.max() < n, allowed)
+        require("clients", int(S.min()), S.min() >= 0, "ids from 0 on")
         memory = self.start(n, u) if memory is None else grown(memory, n)
         p, y = self._shares(replies, memory), LastUpdates(memory, u)
         step = n / len(S) * weighted_sum(u - y[S], p[S]) + y.weighted_sum(p)
@@ -67,8 +69,16 @@ class Memory:
         losses = {"losses": zeros(updates, clients), "known": zeros(updates, clients)} if self.q else {}
         return empty(self.keep, clients, updates, rows) | losses
 
+    def forget(self, memory: dict[str, Any], clients: Ints) -> dict[str, Any]:
+        """The memory as if these clients had never replied."""
+        clients = clients[clients < len(LastUpdates(memory, None))]
+        LastUpdates(memory, None).clear(clients)
+        for name in ("losses", "known") if self.q else ():
+            memory[name][clients] = 0.0
+        return memory
+
     def memory_bytes(self, clients: int, parameters: int) -> int:
-        """Of one run, in this machine's memory or the GPU's; a file takes none."""
+        """Of one run of a model in float32, in this machine's memory or the GPU's; a file takes none."""
         each = {"whole": 4 * parameters, "float16": 2 * parameters + 4, "file": 24}[self.keep]
         return clients * (each + (16 if self.q else 0))
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from equifl._numerics.checks import number, require
-from equifl.aggregators.base import Aggregator, Array, Replies, rule_bytes
+from equifl.aggregators.base import Aggregator, Array, Replies, rule_bytes, without
 from equifl.aggregators.mean import Mean
+from equifl.signals import Ints
 
 _INNER = "inner_"
 
@@ -51,11 +52,15 @@ class Momentum:
     def step(self, replies: Replies, memory: dict[str, Any] | None) -> tuple[Array, dict[str, Any]]:
         s, inner = self.inner.step(replies, _unpacked(memory))
         m = s if memory is None else self.beta * memory["momentum"] + s
-        return m, {"momentum": m} | _packed(inner)
+        return m, {"momentum": 1.0 * m} | _packed(inner)  # the step is the caller's, who may change it
 
     def memory_bytes(self, clients: int, parameters: int) -> int:
         """Of one run."""
         return 4 * parameters + rule_bytes(self.inner, clients, parameters)
+
+    def forget(self, memory: dict[str, Any], clients: Ints) -> dict[str, Any]:
+        """The memory without what the inner rule knows of these clients."""
+        return memory | _packed(without(self.inner, _unpacked(memory), clients))
 
 
 def _packed(memory: Any) -> dict[str, Any]:

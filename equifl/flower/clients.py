@@ -273,6 +273,8 @@ class Clients:
             self._known.forget(free)
             self._attendance.forget(free)
             self.back_off.forget(free)
+            if self._rule is not None:
+                self._rule.forget(free)
 
     def _done(self, nodes: list[int]) -> list[bool]:
         """For each node, whether its client's loss is known or not needed."""

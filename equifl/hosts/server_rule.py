@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equifl._numerics.checks import require
-from equifl.aggregators.base import Aggregator, Replies, replied_weights, rule_bytes
+from equifl.aggregators.base import Aggregator, Replies, replied_weights, without
 from equifl.hosts.journal import options_of, require_list
 from equifl.hosts.updates import Arrays, Updates
 from equifl.hosts.usable import LONGEST, MisfitError, SetAsideError
@@ -100,9 +100,9 @@ class ServerRule:
         if "weights" in self.rule.needs:
             weights = replied_weights(self._weights, cohort, clients)
         matrix = self._matrix(sent, replies)
-        self._say(population, matrix.shape[1])
         losses = np.array([reply.loss for reply in replies])
         step, self._memory = self.rule.step(Replies(clients, matrix, sizes, losses, population, weights), self._memory)
+        self._say(population, matrix.shape[1])
         made, at = dict(sent), 0
         for name in names:
             array = sent[name]
@@ -112,10 +112,9 @@ class ServerRule:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Its memory as plain arrays."""
-        memory = self._memory
-        parts = {str(i): part for i, part in enumerate(memory)} if isinstance(memory, tuple) else dict(memory or {})
+        parts = self._parts()
         named = {f"{_PREFIX}parts": np.array(list(parts), np.str_), f"{_PREFIX}names": np.array(self._names, np.str_)}
-        return named | {f"{_PREFIX}part.{name}": np.asarray(part) for name, part in parts.items()}
+        return named | {f"{_PREFIX}part.{name}": part for name, part in parts.items()}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `state` returned; ValueError if that cannot be."""
@@ -129,6 +128,16 @@ class ServerRule:
         found = {name: np.array(state[f"{_PREFIX}part.{name}"]) for name in parts}
         as_tuple = bool(found) and all(map(str.isdecimal, found))
         self._memory = tuple(found.values()) if as_tuple else found or None
+
+    def forget(self, who: Iterable[int]) -> None:
+        """Remember nothing of these clients: their numbers are free for others."""
+        self._memory = without(self.rule, self._memory, np.array(list(who), np.int64))
+
+    def _parts(self) -> dict[str, NDArray[Any]]:
+        """The arrays of its memory by their names."""
+        memory = self._memory
+        named = {str(i): part for i, part in enumerate(memory)} if isinstance(memory, tuple) else memory or {}
+        return {name: np.asarray(part) for name, part in named.items()}
 
     def _of(self, sent: Arrays) -> list[str]:
         """The arrays of an update: those of the first round, for averages turn integers into real numbers."""
@@ -164,7 +173,7 @@ class ServerRule:
         return made
 
     def _say(self, clients: int, parameters: int) -> None:
-        size = rule_bytes(self.rule, clients, parameters)
+        size = sum(part.nbytes for part in self._parts().values())
         if size >= 2 * self._said and size:
             text = "equifl: %s keeps %.1f MiB for %d clients and %d parameters, in memory and in each checkpoint"
             self._log.info(text, type(self.rule).__name__, size / 2**20, clients, parameters)

@@ -17,9 +17,9 @@ from equifl.signals import Ints, Signals
 class ActiveFL:
     """Draws clients in proportion to exp(alpha2 v_i), with v_i = sqrt(n_i) loss_i, and a few uniformly.
 
-    The share alpha1 of clients with the smallest v is excluded. (1 - alpha3) k clients, rounded down, are drawn from
-    the others, without replacement; the rest uniformly from all that are left. Excluded are never so many that places
-    stay empty.
+    The share alpha1 of clients with the smallest v is excluded. (1 - alpha3) k clients, rounded down, but at least
+    one, are drawn from the others, without replacement; the rest uniformly from all that are left. Excluded are never
+    so many that places stay empty.
 
     Public codes disagree on alpha1 = 0.75: some keep 75 % of the clients. The paper excludes them ("the alpha1 K users
     with the smallest values"), and so does this. Clients whose loss is unknown come first, in random order.
@@ -55,7 +55,7 @@ class ActiveFL:
 
         def choose(candidates: Ints, places: int) -> Ints:
             v = np.sqrt(signals.sizes[candidates]) * signals.losses[candidates]
-            by_value = int((1 - self.alpha3) * places + 1e-9)
+            by_value = max(int((1 - self.alpha3) * places + 1e-9), int(places > 0 and self.alpha3 < 1))
             excluded = min(int(self.alpha1 * len(candidates) + 1e-9), len(candidates) - by_value)
             order = draws.permutation(len(candidates))  # ties by chance
             kept = order[np.argsort(v[order], kind="stable")][excluded:]

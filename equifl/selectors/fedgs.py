@@ -26,7 +26,9 @@ class FedGS:
 
     The authors solve it as an integer programme. Here it is maximised by greedy and then by swaps, until none helps:
     a local maximum. Pairs without a path count as the longest path that there is (1 if there is none). They build the
-    graph once from label distributions or updates; here it is that of the last updates, in every round.
+    graph once from label distributions or updates; here it is that of the last updates, in every round. Their code
+    first scales similarities to 0 to 1, and then divides paths by the longest; here both are taken as
+    they are.
 
     Clients whose update is unknown come first, in random order. Distances without `lengths` do not say what the
     similarities are: then those of updates less their mean are taken, with a warning. The shortest paths are cubic in
@@ -38,7 +40,7 @@ class FedGS:
 
     Args:
         alpha: weight of the dispersion, 0 or more.
-        threshold: cosine similarity above which clients are joined.
+        threshold: cosine similarity above which clients are joined, from 0 to 1.
         spread: what the squared similarity is divided by, above 0.
 
     >>> updates = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]
@@ -54,7 +56,7 @@ class FedGS:
 
     def __post_init__(self) -> None:
         number("alpha", self.alpha, "0 or more", lambda alpha: 0 <= alpha < np.inf)
-        number("threshold", self.threshold, "from -1 to 1", lambda threshold: -1 <= threshold <= 1)
+        number("threshold", self.threshold, "from 0 to 1", lambda threshold: 0 <= threshold <= 1)
         number("spread", self.spread, "above 0", lambda spread: 0 < spread < np.inf)
 
     def select(self, signals: Signals, k: int, *, rng: Rng) -> Ints:

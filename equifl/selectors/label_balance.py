@@ -13,6 +13,7 @@ from equifl.selectors.unknown_clients import unknown_first
 from equifl.signals import Floats, Ints, Signals
 
 Measure = Literal["entropy", "quadratic"]
+_MOST = 1e150  # examples of a class: larger counts are scaled, so that their sums are finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,8 @@ class LabelBalance:
 
     Args:
         measure: "entropy" or "quadratic".
-        rest: rounds for which a client is left out after its selection, as far as others suffice.
+        rest: rounds for which a client is left out after its selection, as far as others suffice; then those come
+            first who have rested longest.
 
     >>> signals = Signals(label_counts=[[9, 0], [8, 0], [0, 9], [0, 2]])
     >>> sorted(LabelBalance().select(signals, 2, rng=1).tolist()) in ([0, 2], [1, 2], [1, 3], [0, 3])
@@ -63,17 +65,19 @@ class LabelBalance:
             rested = (last < 0) | (last < signals.round - self.rest)
             order = draws.permutation(candidates)
             order = order[np.argsort(signals.times_selected[order], kind="stable")]
-            groups = [order[np.isin(order, candidates[rested])], order[np.isin(order, candidates[~rested])]]
-            first = draws.permutation(groups[0])[:1]
-            chosen, pooled = np.zeros(0, np.int64), np.zeros(signals.label_counts.shape[1])
+            groups = [order[np.isin(order, candidates[rested])]]
+            groups += [order[np.isin(order, candidates[~rested & (last == t)])] for t in np.unique(last[~rested])]
+            first = draws.permutation(next(filter(len, groups), order))[:1]
+            counts = signals.label_counts / max(1.0, signals.label_counts[candidates].max(initial=0.0) / _MOST)
+            chosen, pooled = np.zeros(0, np.int64), np.zeros(counts.shape[1])
             for group in groups:
                 left = group
                 while len(left) and len(chosen) < places:
                     if len(chosen) == 0 and len(first):
                         best = int(np.flatnonzero(left == first[0])[0])
                     else:
-                        best = int(np.argmax(self.evenness(pooled + signals.label_counts[left])))
-                    chosen, pooled = np.append(chosen, left[best]), pooled + signals.label_counts[left[best]]
+                        best = int(np.argmax(self.evenness(pooled + counts[left])))
+                    chosen, pooled = np.append(chosen, left[best]), pooled + counts[left[best]]
                     left = np.delete(left, best)
             return chosen
 

@@ -22,14 +22,16 @@ class Oort:
 
     U_i = n_i loss_i, clipped at a percentile and scaled to 0 to 1 over the known clients; t is the round, t_i that of
     the last selection, both from 1; d_i the seconds that the client took. T is a percentile of all d, which is raised
-    every `pace` rounds. A share epsilon of the cohort explores: epsilon falls from `explore` by 2 % a round to
-    `explore_least`. The rest is drawn in proportion to utility from those that have at least 95 % of the utility of
-    the last that would be chosen.
+    every `pace` rounds. A share epsilon of the cohort, rounded up, explores: epsilon falls from `explore` by 2 % a
+    round to `explore_least`. The rest is drawn in proportion to utility from those that have at least 95 % of the
+    utility of the last that would be chosen.
 
     What differs: the paper's n_i sqrt(mean of squared losses) needs the loss of every example; of clients the mean is
-    known. Paper and code disagree on scaling U: this is the code's, without which the second term has no effect. Their
-    pacer raises T when utility stops growing, which needs a memory of past rounds; a selector has none, so T is raised
-    by the clock alone. Their code prefers fast unexplored clients by their hardware; here they come by chance.
+    known. Paper and code disagree on scaling U: this is the code's, without which the second term has no effect; but
+    the code divides by the range before clipping, here it is that after it, so that one outlier does not make all
+    others alike. The code can drop clients that were selected too often, which is off by default, and not done here.
+    Their pacer raises T when utility stops growing, which needs a memory of past rounds; a selector has none, so T is
+    raised by the clock alone. Their code prefers fast unexplored clients by their hardware; here they come by chance.
 
     Unknown clients, whose loss nobody knows, are those that are explored: they do not all come first, unless too few
     are known. Without `durations` speed is ignored, with a warning; a client of unknown duration counts as fast
@@ -78,7 +80,7 @@ class Oort:
         waits = must_wait(signals, untried, k, known)
         waiting, untried = untried[waits], untried[~waits]
         epsilon = max(self.explore * 0.98**signals.round, self.explore_least)
-        exploit = min(k - min(int(epsilon * k + 1e-9), len(untried)), len(tried))
+        exploit = min(max(int((1 - epsilon) * k + 1e-9), k - len(untried)), len(tried))
         chosen = self._exploited(signals, tried, exploit, draws)
         explored = untried[: k - exploit]
         last = waiting[np.argsort(asked_again(signals, waiting), kind="stable")][: k - exploit - len(explored)]

@@ -25,7 +25,8 @@ class OptimalSampling:
     where each client sends one number more; with stale ones it is a heuristic.
 
     The estimate is unbiased only if the server weighs replies by `weights` (1 / p). Clients whose length is unknown
-    come first, in random order. A client whose update is 0 is drawn only if all others that count are.
+    come first, in random order, and those who are drawn stand for all of them. A client whose update is 0 is drawn
+    only if all others that count are.
 
     Use it where everybody can be asked for one number in each round. Reference: W. Chen, S. Horváth, P. Richtárik,
     *Optimal Client Sampling for Federated Learning*, TMLR 2022.
@@ -49,13 +50,21 @@ class OptimalSampling:
         return unknown_first(signals, k, known=signals.knows("lengths"), rng=draws, choose=choose, needs=self.needs)
 
     def weights(self, signals: Signals, cohort: Ints) -> Floats:
-        """N n_i / p_i over the sum of sizes; they sum to N on average alone. Unknown members are certain, p = 1."""
-        known = signals.knows("lengths")
-        candidates = np.flatnonzero(signals.available & known)
-        chance = np.ones(signals.n)
-        chance[candidates] = _chances(signals, candidates, int(known[cohort].sum()))
-        total = signals.sizes[candidates].sum() + signals.sizes[cohort[~known[cohort]]].sum()
-        return signals.n * signals.sizes[cohort] / total / np.maximum(chance[cohort], 1e-12)
+        """N n_i / p_i over the sum of sizes; they sum to N on average alone.
+
+        Where some unknown clients were drawn, p is the same for all of them. Known ones who had no chance, because
+        unknown ones took all places, are not stood for.
+        """
+        known, members, there = signals.knows("lengths"), np.asarray(cohort), signals.available.copy()
+        there[members] = True
+        chance, stood_for = np.zeros(signals.n), np.zeros(signals.n, bool)
+        for group, alike in ((there & known, False), (there & ~known, True)):
+            drawn, candidates = int(group[members].sum()), np.flatnonzero(group)
+            if drawn:
+                chance[group] = drawn / len(candidates) if alike else _chances(signals, candidates, drawn)
+                stood_for |= group
+        total = signals.sizes[stood_for].sum()
+        return signals.n * signals.sizes[members] / total / np.maximum(chance[members], 1e-12)
 
 
 def _chances(signals: Signals, candidates: Ints, k: int) -> Floats:

@@ -117,6 +117,33 @@ def test_a_client_beyond_the_population_is_refused(q: float) -> None:
         Memory(q=q).step(replies, None)
 
 
+def test_a_negative_client_is_refused() -> None:
+    replies = Replies(np.array([-1, 2]), np.eye(2), np.ones(2), np.ones(2), 4)
+    with pytest.raises(ValueError, match=r"clients: -1 is not allowed; allowed: ids from 0 on"):
+        Memory().step(replies, None)
+
+
+@pytest.mark.parametrize("keep", ["whole", "float16", "file"])
+def test_a_client_that_is_forgotten_is_as_one_that_never_replied(keep: str) -> None:
+    first, later = random_replies(2, n=8, d=5, cohort=4)
+    someone, rule = first.clients[:1], Memory(q=1.0, keep=keep)
+    kept = [i for i in range(4) if first.clients[i] != someone[0]]
+    names = ("clients", "updates", "sizes", "losses", "weights")
+    others = replace(first, **{name: getattr(first, name)[kept] for name in names})
+    later = replace(later, clients=np.setdiff1d(np.arange(8), someone)[:4])
+    _, memory = rule.step(first, None)
+    _, expected = rule.step(others, None)
+    memory = rule.forget(memory, np.array([*someone, 8]))  # 8 is beyond what it remembers
+    np.testing.assert_allclose(rule.step(later, memory)[0], rule.step(later, expected)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_losses_below_0_count_as_0() -> None:
+    replies = Replies(np.arange(3), np.eye(3), np.ones(3), np.array([-1.0, 1.0, 3.0]), 3)
+    for q in (0.5, 1.0):
+        step, _ = Memory(q=q).step(replies, None)
+        assert step == pytest.approx(np.array([0.0, 1.0, 3.0**q]) / (1 + 3.0**q), abs=1e-5)
+
+
 def test_states_its_bytes() -> None:
     replies = random_replies(1, n=8, d=1000)[0]
     for keep in ("whole", "float16"):

@@ -44,6 +44,24 @@ def test_an_inner_rule_with_a_tuple_gets_it_back() -> None:
     assert steps == [[6.0], [3.0], [2.0]]
 
 
+def test_the_step_is_the_callers() -> None:
+    """Who scales it in place does not change what the rule remembers."""
+    replies = Replies(np.array([0]), np.array([[6.0]]), np.ones(1), np.ones(1))
+    step, memory = Momentum(beta=0.5).step(replies, None)
+    step *= 0.0
+    assert Momentum(beta=0.5).step(replies, memory)[0].tolist() == [9.0]
+
+
+def test_forgets_what_the_inner_rule_knows_of_a_client() -> None:
+    rule, replies = Momentum(beta=0.5, inner=Memory()), Replies(np.arange(2), np.eye(2), np.ones(2), np.ones(2))
+    _, memory = rule.step(replies, None)
+    memory = rule.forget(memory, np.array([1]))
+    assert memory["inner_updates"].tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    assert memory["momentum"].tolist() == [0.5, 0.5]
+    _, plain = Momentum().step(replies, None)
+    assert Momentum().forget(plain, np.array([1])) == plain
+
+
 def test_needs_what_the_inner_rule_needs() -> None:
     assert Momentum(inner=ByLoss()).needs == ("losses",)
     assert Momentum().needs == ()

@@ -128,6 +128,22 @@ def test_the_memory_that_a_rule_takes_is_said(caplog: pytest.LogCaptureFixture) 
     assert "8.0 MiB for 8 clients" in caplog.text
 
 
+def test_a_model_in_float64_takes_twice_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "test"):
+        rule(Memory()).step({"w": np.zeros(2**17)}, [Reply(0, {"w": np.ones(2**17)}, 1.0, 1.0)], 4)
+    assert "Memory keeps 4.0 MiB for 4 clients and 131072 parameters" in caplog.text
+
+
+def test_a_client_whose_number_is_free_again_is_forgotten() -> None:
+    mine, rng = rule(Memory()), np.random.default_rng(0)
+    mine.forget([3])  # before anything was remembered
+    mine.step(model(rng), replies(rng, [0, 1, 2]), 3)
+    mine.forget([1, 7])
+    rows = mine.state()["rule.part.updates"]
+    assert (rows[1] == 0).all()
+    assert (rows[[0, 2]] != 0).any(axis=1).all()
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

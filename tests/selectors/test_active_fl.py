@@ -30,7 +30,7 @@ def chances(alpha1: float, alpha2: float, alpha3: float, k: int) -> np.typing.ND
     """(N,) of selection, by all orders in which clients may be drawn, one after the other."""
     v = np.sqrt(SIZES) * LOSSES
     allowed = np.argsort(v)[int(alpha1 * len(v)) :]
-    first = int((1 - alpha3) * k)
+    first = max(int((1 - alpha3) * k), int(alpha3 < 1))
     found = np.zeros(len(v))
     for order in permutations(range(len(v)), k):
         chance, gone = 1.0, set[int]()
@@ -65,6 +65,12 @@ def test_a_tenth_is_drawn_from_all() -> None:
     low = [int((ActiveFL().select(signals, 10, rng=seed) < 75).sum()) for seed in range(200)]
     assert max(low) == 1
     assert np.mean(low) == pytest.approx(75 / 91, abs=0.15)
+
+
+def test_a_cohort_of_one_is_drawn_by_its_value() -> None:
+    """(1 - alpha3) k, rounded down, would be nobody."""
+    signals = Signals(losses=np.array([1e4, *np.zeros(19)]))
+    assert all(ActiveFL().select(signals, 1, rng=seed).tolist() == [0] for seed in range(20))
 
 
 def test_so_many_are_not_excluded_that_places_stay_empty() -> None:

@@ -82,7 +82,7 @@ def test_clients_that_no_path_joins() -> None:
     ("parameters", "message"),
     [
         ({"alpha": -1.0}, "alpha: -1.0 is not allowed; allowed: 0 or more"),
-        ({"threshold": 2.0}, "threshold: 2.0 is not allowed; allowed: from -1 to 1"),
+        ({"threshold": 2.0}, "threshold: 2.0 is not allowed; allowed: from 0 to 1"),
         ({"spread": 0.0}, "spread: 0.0 is not allowed; allowed: above 0"),
     ],
 )

@@ -83,6 +83,30 @@ def test_clients_rest_from_the_first_round_on(seed: int) -> None:
         assert not cohorts[-1] & set[int]().union(*cohorts[-4:-1])
 
 
+def test_if_all_rest_the_first_is_drawn_at_random() -> None:
+    signals = Signals(label_counts=np.repeat(10 * np.eye(2), 3, axis=0), last_selected=np.full(6, 3), round=4)
+    firsts = {int(LabelBalance(rest=5).select(signals, 2, rng=seed)[0]) for seed in range(60)}
+    assert firsts == set(range(6))
+
+
+def test_if_others_do_not_suffice_those_come_first_who_rested_longest() -> None:
+    """Longer rest than 20 clients can have in cohorts of 6: nobody is left behind, nor selected in most rounds."""
+    rng, store = np.random.default_rng(0), SignalStore(20)
+    store.observe(np.arange(20), label_counts=rng.integers(1, 50, size=(20, 5)))
+    for round in range(40):
+        cohort = LabelBalance(rest=5).select(store.signals(round), 6, rng=rng)
+        assert len(set(cohort.tolist())) == 6
+        store.observe(cohort, round=round)
+    assert np.ptp(store.times_selected) <= 5
+
+
+def test_counts_of_any_size_are_compared() -> None:
+    counts = np.array([[1e308, 0.0], [1e308, 0.0], [0.0, 1e308], [0.0, 1e308]])
+    for seed in range(10):
+        chosen = LabelBalance().select(Signals(label_counts=counts), 2, rng=seed)
+        assert sorted((chosen // 2).tolist()) == [0, 1]
+
+
 def test_says_so_if_nobody_sends_label_counts() -> None:
     with pytest.warns(
         UserWarning, match="no client has sent label_counts yet, which this selector needs: it chose at"

@@ -76,13 +76,23 @@ def test_exploits_those_near_the_best_in_proportion_to_utility() -> None:
     assert all(np.isin(selector.select(timed, 2, rng=seed), pool).all() for seed in range(50))
 
 
-@pytest.mark.parametrize(("round", "explored"), [(0, 9), (20, 6), (200, 2)])
+@pytest.mark.parametrize(("round", "explored"), [(0, 9), (20, 7), (200, 2)])
 def test_a_falling_share_explores_clients_that_were_never_tried(round: int, explored: int) -> None:
     signals = random_signals(60, unknown=30)
     times, last = np.zeros(60, np.int64), np.full(60, -1)
     signals = replace(signals, times_selected=times, last_selected=last, round=round)
     chosen = Oort().select(signals, 10, rng=0)
     assert int((~signals.knows_loss[chosen]).sum()) == explored
+
+
+@pytest.mark.parametrize(("k", "rounds"), [(1, 60), (3, 40), (4, 40)])
+def test_small_cohorts_never_stop_exploring(k: int, rounds: int) -> None:
+    """The share is rounded up, as in its authors' code: rounded down it is nobody."""
+    store, losses, rng = SignalStore(40), np.linspace(1, 2, 40), np.random.default_rng(0)
+    for round in range(rounds):
+        cohort = Oort().select(store.signals(round), k, rng=rng)
+        store.observe(cohort, round=round, losses=losses[cohort], durations=np.ones(k))
+    assert (store.times_selected > 0).sum() >= min(40, rounds)
 
 
 def test_rounds_are_shorter_than_at_random_where_clients_differ_in_speed() -> None:

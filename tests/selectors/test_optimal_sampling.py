@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from equifl import Signals
+from equifl import Signals, SignalStore
 from equifl.selectors import OptimalSampling
 from equifl.signals import Floats
 from equifl.testing import SelectorContract, random_signals
@@ -78,3 +78,26 @@ def test_the_longest_is_certain_however_long_it_is() -> None:
             cohort = OptimalSampling().select(signals, 2, rng=seed)
             assert 0 in cohort
             assert np.isfinite(OptimalSampling().weights(signals, cohort)).all()
+
+
+def test_from_a_cold_start_weights_sum_to_all_clients_in_every_round() -> None:
+    """Unknown clients come first: the ten that are drawn stand for all that are unknown, not for ten."""
+    store, rng = SignalStore(100), np.random.default_rng(0)
+    for round in range(10):
+        signals = store.signals(round)
+        cohort = OptimalSampling().select(signals, 10, rng=rng)
+        assert OptimalSampling().weights(signals, cohort) == pytest.approx(10)
+        store.observe(cohort, updates=rng.normal(size=(10, 3)), round=round)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_unknown_clients_are_stood_for_without_bias(k: int) -> None:
+    """Three of seven are unknown. With k = 2 or 3 they take all places; with 5 they are certain, with two more."""
+    lengths = np.where(np.arange(7) < 4, np.linalg.norm(UPDATES, axis=1), np.nan)
+    signals, found = Signals(lengths=lengths, sizes=SIZES), []
+    for seed in range(3000):
+        cohort = OptimalSampling().select(signals, k, rng=seed)
+        found.append(OptimalSampling().weights(signals, cohort) @ UPDATES[cohort] / 7)
+    of = np.arange(7) if k > 3 else np.arange(4, 7)
+    target = SIZES[of] @ UPDATES[of] / SIZES[of].sum()
+    assert np.mean(found, axis=0) == pytest.approx(target, abs=5 * np.std(found, axis=0).max() / np.sqrt(3000) + 1e-9)
