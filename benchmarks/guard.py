@@ -1,10 +1,11 @@
 """What the guard changes where nobody lies: seats and accuracy in pairs of runs, with and without it.
 
-    python benchmarks/guard.py --data-dir DIR  # MNIST; 10 minutes on a core; results/guard.json, docs/attacks.md
+    python benchmarks/guard.py --data-dir DIR  # MNIST; 15 minutes on a core; results/guard.json, docs/attacks.md
     python benchmarks/guard.py --tables  # the table alone, from the stored results
 
-100 clients, 10 in each of 60 rounds, a logistic regression, the six selectors with the paper's parameters, and Oort.
-Both runs of a pair have the same clients, initial model and batches. The simulator gives the sizes to the server.
+100 clients, 10 in each of 60 rounds, a logistic regression, the six selectors with the paper's parameters; SubTrunc,
+UnionFL and Oort by their defaults, too. Both runs of a pair have the same clients, initial model and batches. The
+simulator gives the sizes to the server.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from drawing import fill_in
 
 from equifl.experiment.config import Config
-from equifl.statistics import excludes_zero, paired
+from equifl.statistics import holm, p_value, paired
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "guard.json"
@@ -30,6 +31,12 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "two classes": {"kind": "classes", "classes_per_client": 2},
     "Dirichlet 0.1": {"kind": "dirichlet", "alpha": 0.1},
     "unequal sizes": {"kind": "classes", "classes_per_client": 2, "sizes": "lognormal"},
+}
+SELECTORS: Mapping[str, Mapping[str, Any]] = {
+    **Config().selectors,
+    "subtrunc_default": {"class": "subtrunc"},
+    "unionfl_default": {"class": "unionfl"},
+    "oort": {},
 }
 MEASURES = {
     "accuracy": "accuracy, points",
@@ -52,7 +59,7 @@ def runs(setting: Mapping[str, Any], *, guard: bool, data_dir: Path | None) -> d
         "data": {"name": "mnist", "partition": dict(setting)},
         "train": {"model": "logistic", "steps": 10, "lr": 0.05},
         "server": {"guard": guard},
-        "selectors": Config().selectors | {"oort": {}},
+        "selectors": {name: dict(options) for name, options in SELECTORS.items()},
     }
     records = simulate(Config.from_table(table), data_dir=data_dir, device="cpu", progress=False).records
     found: dict[str, Any] = {}
@@ -76,28 +83,48 @@ def measured(data_dir: Path | None) -> dict[str, Any]:
     return found
 
 
-def changes(found: Mapping[str, Any]) -> list[tuple[str, str, str, float, float, float]]:
-    """Setting, selector, measure; its mean without the guard, and the paired change with its 95 % half width."""
-    rows = []
-    for setting, both in found.items():
-        for name, values in both["False"].items():
-            for measure, off in values.items():
-                mean, half = paired(both["True"][name][measure], off)
-                rows.append((setting, name, measure, float(np.mean(off)), mean, half))
-    return rows
+class Change(NamedTuple):
+    """A figure without the guard, and its change by it with the half width of its 95 % interval.
+
+    It is decided if p, corrected by Holm's method over the whole table, is below 5 %.
+    """
+
+    setting: str
+    selector: str
+    measure: str
+    without: float
+    mean: float
+    half: float
+    decided: bool
+
+
+def changes(found: Mapping[str, Any]) -> list[Change]:
+    """Every cell of the table."""
+    pairs = {
+        (setting, name, measure): (both["True"][name][measure], off)
+        for setting, both in found.items()
+        for name, values in both["False"].items()
+        for measure, off in values.items()
+    }
+    corrected = holm([p_value(on, off) for on, off in pairs.values()])
+    return [
+        Change(*where, float(np.mean(off)), *paired(on, off), p < 0.05)
+        for (where, (on, off)), p in zip(pairs.items(), corrected, strict=True)
+    ]
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """A row a setting and selector; changes whose interval excludes 0 are in bold."""
+    """A row a setting and selector; changes that are decided are in bold."""
     rows = changes(found)
     lines = ["| | | " + " | ".join(MEASURES.values()) + " |", "|---|---|" + "---|" * len(MEASURES)]
-    for setting, name in dict.fromkeys(row[:2] for row in rows):
+    for setting, name in dict.fromkeys((row.setting, row.selector) for row in rows):
         cells = []
-        for _, _, measure, off, mean, half in (row for row in rows if row[:2] == (setting, name)):
-            digits = 3 if measure == "gini" else 1
-            text = f"{mean:+.{digits}f} ± {half:.{digits}f}"
-            shown = f"**{text}**" if half > 0 and excludes_zero(mean, half) else text
-            cells.append(f"{off:.{digits}f}, {shown}")
+        for row in rows:
+            if (row.setting, row.selector) != (setting, name):
+                continue
+            digits = 3 if row.measure == "gini" else 1
+            text = f"{row.mean:+.{digits}f} ± {row.half:.{digits}f}"
+            cells.append(f"{row.without:.{digits}f}, " + (f"**{text}**" if row.decided else text))
         lines.append(f"| {setting} | `{name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

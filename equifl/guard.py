@@ -6,9 +6,10 @@ high losses or large clients. Two rules limit what that is worth, for selection 
 1. An update longer than `LONGEST` times the typical one counts as typical: its direction stays, its length does not.
    Typical is the median of updates of about the same age, since honest ones become shorter as the model learns.
 2. A client that had more than `SHARE` times its share of the seats, and one seat, is not taken at its word until its
-   share has fallen. Its loss and its size count as the least reported, if a share is that of the median client; its
-   update is no longer than typical, if a share is the mean. (Some clients are selected often because their updates
-   represent many others. That is no claim, so lengths are limited later.)
+   share has fallen. Its loss, its size and a length that is reported by itself count as the least reported, if a share
+   is the mean or that of the median client, whichever is less; its update is no longer than typical, if a share is the
+   mean. (Some clients are selected often because their updates represent many others. That is no claim, so updates are
+   limited later.) So a claim buys nobody more than `SHARE` times the mean, and two seats.
 
 Directions are not judged: see docs/attacks.md for what that leaves open.
 """
@@ -51,7 +52,7 @@ def guarded(signals: Signals, *, given_sizes: Floats | None = None) -> Signals:
     """
     known = np.zeros(signals.n, bool) if given_sizes is None else given_sizes == signals.sizes
     weights = np.where(known, np.maximum(1.0, signals.sizes / signals.sizes.mean()), 1.0)
-    over = over_share(signals, weights, np.median)
+    over = over_share(signals, weights)
     changed: dict[str, Any] = {
         "losses": _limited(signals.losses, over),
         "sizes": _limited(signals.sizes, over, claimed=~known & (signals.sizes != 1.0)),  # 1 is the default: unknown
@@ -63,10 +64,21 @@ def guarded(signals: Signals, *, given_sizes: Floats | None = None) -> Signals:
         target = np.where(much | (norms > LONGEST * typical), np.minimum(norms, typical), norms)
         if (target < norms).any():
             changed |= _shortened(signals, norms, target)
+        if signals.lengths is not None and signals.updates is None and signals.distances is None:  # a claim by itself
+            changed["lengths"] = _lowered(target, ~np.isnan(target), over)
     return replace(signals, **changed)
 
 
-def over_share(signals: Signals, weights: Floats, typical: Callable[[Floats], Any] = np.median) -> Bools:
+def median_or_mean(counts: Floats) -> float:
+    """Whichever is less: clients that are selected very often raise the mean, clients that never are the median.
+
+    >>> median_or_mean(np.array([1.0, 2.0, 9.0])), median_or_mean(np.array([0.0, 4.0, 5.0]))
+    (2.0, 3.0)
+    """
+    return float(min(np.median(counts), np.mean(counts)))
+
+
+def over_share(signals: Signals, weights: Floats, typical: Callable[[Floats], Any] = median_or_mean) -> Bools:
     """(N,) who had more than `SHARE` times a fair share of the last seats, and one seat more.
 
     A fair share is the `typical` number of selections of the clients that are available now, in proportion to the
@@ -114,8 +126,13 @@ def _limited(values: Floats, over: Bools, claimed: Bools | None = None) -> Float
     limited = values.copy()
     if claims.any():
         limited[claims] = clip_outliers(values[claims])
-        limited[claims & over] = limited[claims].min()
-    return limited
+    return _lowered(limited, claims, over)
+
+
+def _lowered(values: Floats, claims: Bools, over: Bools) -> Floats:
+    """The values, those of clients over their share lowered to the least of the claims."""
+    least = values[claims].min(initial=np.inf)
+    return np.where(claims & over, least, values)
 
 
 def _shortened(signals: Signals, norms: Floats, target: Floats) -> dict[str, Any]:

@@ -213,12 +213,29 @@ def test_scaling_gained_nothing_in_the_figures_of_the_page() -> None:
     assert captured >= 5, "without the guard some selectors are captured, else the attacks are too weak"
 
 
+@pytest.mark.parametrize("data", attacks.HELD_OUT)
+def test_scaling_gained_nothing_on_data_that_nothing_was_chosen_on(data: str) -> None:
+    rows = results("attacks.json")["held_out"][data]
+    assert list(rows) == list(SELECTORS)
+    for name, row in rows.items():
+        for what in attacks.KINDS:
+            assert list(map(float, row[what])) == list(attacks.FACTORS)
+            assert max(row[what].values()) <= attacks.limit(row[attacks.HONEST]), (name, what)
+
+
 def test_honest_federations_are_as_the_page_says() -> None:
-    for setting, name, measure, _, change, half in honest.changes(results("guard.json")):
-        if measure == "accuracy" or name == "rota":
-            assert abs(change) <= half, (setting, name, measure)
-        elif measure == "top" and name != "oort":
-            assert abs(change) <= 2, (setting, name)
+    page = " ".join((ROOT / "docs" / "attacks.md").read_text().split())
+    changes = honest.changes(results("guard.json"))
+    decided = {(change.setting, change.selector) for change in changes if change.decided}
+    everywhere = {(setting, name) for setting in honest.SETTINGS for name in ("subtrunc_default", "oort")}
+    assert decided == everywhere | {("two classes", "power_of_choice")}
+    assert {change.measure for change in changes if change.decided} == {"gini", "top"}
+    assert all(change.mean == 0 for change in changes if change.selector == "rota" and change.measure == "gini")
+    top = [change.without for change in changes if change.measure == "top" and change[:2] in everywhere]
+    assert f"{min(top):.0f} to {max(top):.0f} % of the seats, without any lie" in page
+    [lucky] = [change for change in changes if change.decided and change.selector == "power_of_choice"]
+    assert f"the ten most selected have {lucky.without:.1f} %" in page
+    assert f"{-lucky.mean:.1f} points less with the guard" in page
 
 
 @pytest.mark.slow

@@ -121,6 +121,21 @@ def test_who_had_more_than_its_share_is_not_taken_at_its_word() -> None:
     np.testing.assert_array_equal(doubted.losses[:9], losses[:9])
 
 
+@given(starved=st.integers(0, 25), liars=st.integers(1, 10), rounds=st.integers(1, 40))
+def test_a_claim_buys_at_most_so_many_times_the_mean_and_two_seats(starved: int, liars: int, rounds: int) -> None:
+    """Also where many honest clients are never selected, so that the median client has more than the mean."""
+    n, k = 40, 5
+    rng = np.random.default_rng([starved, liars, rounds])
+    counts, history = np.zeros(n, int), list[tuple[int, int]]()
+    for t in range(rounds):
+        losses = np.concatenate([np.full(starved, 1.0), rng.uniform(2, 3, n - liars - starved), np.full(liars, 1e6)])
+        signals = Signals(losses=losses, history=np.array(history).reshape(-1, 2), round=t)
+        cohort = np.argsort(-guarded(signals).losses, kind="stable")[:k]
+        counts[cohort] += 1
+        history += [(t, int(i)) for i in cohort]
+    assert counts[-liars:].max() <= SHARE * rounds * k / n + 2
+
+
 def is_over(history: list[tuple[int, int]], round: int, **options: Any) -> bool:
     """Whether client 9 of ten had more than its share."""
     signals = Signals(losses=np.ones(10), history=np.array(history), round=round, **options)
@@ -214,3 +229,19 @@ def test_shortened_distances_are_those_of_shortened_updates() -> None:
     factor = np.where(np.arange(40) % 3 == 0, 0.25, 1.0)
     found = shortened_distances(pairwise(WORDS), norms(WORDS), factor, np.flatnonzero(factor < 1))
     np.testing.assert_allclose(found, pairwise(WORDS * factor[:, None]), atol=1e-12)
+
+
+def test_a_reported_length_is_a_claim_unless_it_goes_with_distances() -> None:
+    lengths = np.linspace(1, 1.9, 10)
+    often = selected_often(9, 5)
+    seen = guarded(Signals(lengths=lengths, **often))
+    np.testing.assert_array_equal(seen.lengths, [*lengths[:9], 1])
+    np.testing.assert_array_equal(guarded(Signals(lengths=lengths, **selected_often(9, 4))).lengths, lengths)
+    updates = WORDS[:10] / norms(WORDS[:10])[:, None] * lengths[:, None]
+    both = guarded(Signals(lengths=lengths, distances=pairwise(updates), **often))
+    assert both.lengths is not None
+    assert both.lengths[9] == pytest.approx(np.median(lengths), abs=0.06)  # as long as is typical, and the angles stay
+    unknown = guarded(Signals(lengths=np.array([*lengths[:8], np.nan, 1.9]), **often)).lengths
+    assert unknown is not None
+    assert np.isnan(unknown[8])
+    assert unknown[9] == 1
