@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from equifl._numerics.checks import require
 from equifl.signals import Floats, Ints
 
 Array: TypeAlias = Any  # a numpy array or a PyTorch tensor
@@ -34,6 +35,11 @@ class Replies:
     population: int | None = None
     weights: Array | None = None
     lr: float | None = None
+
+    def __post_init__(self) -> None:
+        require("clients", "none", len(self.clients) > 0, "at least one reply; without any the model stays as it is")
+        rows = getattr(self.updates, "ndim", 0) == 2 and len(self.updates) == len(self.clients)
+        require("updates", type(self.updates).__name__, rows, "an array with a row for each client")
 
     @property
     def n(self) -> int:

@@ -67,14 +67,21 @@ def table_of(thing: Any, kind: Kind, where: str) -> dict[str, Any]:
     return {"class": name, **tables}
 
 
+def require_table(where: str, value: Any) -> None:
+    """Raise ValueError if this is no table of an object; a name alone is shown as one."""
+    form = f'{{"class": "{value}"}}' if isinstance(value, str) else '{"class": ...} with its parameters'
+    require(where, value, isinstance(value, Mapping), f"an object, or a table: {form}")
+
+
 def make_object(name: str, options: Mapping[str, Any], kind: Kind, where: str) -> Any:
     """An object from its table: by its name, or what `class` says: one of ours or "package.module:Name"."""
-    require(where, options, isinstance(options, Mapping), "a table")
+    require_table(where, options)
     cls = _class(name, options, kind, where)
     parameters = {key: value for key, value in options.items() if key != "class"}
     if dataclasses.is_dataclass(cls):
         require_known(parameters, [f.name for f in dataclasses.fields(cls) if f.init], where)
-    if isinstance(parameters.get("inner"), Mapping):
+    if isinstance(parameters.get("inner"), Mapping | str):
+        require_table(f"{where}.inner", parameters["inner"])
         parameters["inner"] = make_object("inner", parameters["inner"], kind, f"{where}.inner")
     if cls in kind.classes.values():
         hints = typing.get_type_hints(cls)

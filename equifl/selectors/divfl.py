@@ -53,7 +53,7 @@ class DivFL(MaximisesObjective):
         A member represents itself, also if its update is unknown; ties go to the member chosen first. Unknown clients
         that were not selected are represented in proportion, so that all sum to N.
         """
-        known = signals.knows_update
+        known, cohort = signals.knows_update, np.asarray(cohort)
         position = np.cumsum(known) - 1  # of a client among the known ones
         members = np.flatnonzero(known[cohort])
         counts = np.ones(len(cohort))

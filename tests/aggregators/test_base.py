@@ -17,6 +17,15 @@ BY_LOSS: dict[str, Callable[[float], Aggregator]] = {
 }
 
 
+def test_replies_of_nobody_or_without_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="clients: 'none' is not allowed; allowed: at least one reply"):
+        Replies(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros(0), np.zeros(0))
+    given: Any = [[1.0, 2.0]]
+    for updates, what in ((given, "list"), (np.ones(2), "ndarray"), (np.ones((2, 3)), "ndarray")):
+        with pytest.raises(ValueError, match=f"updates: '{what}' is not allowed; allowed: an array with a row"):
+            Replies(np.zeros(1, np.int64), updates, np.ones(1), np.ones(1))
+
+
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_a_rule_has_a_default_and_looks_at_what_it_says_it_needs(name: str) -> None:
     """And at nothing else of what is computed or sent only for rules that need it."""

@@ -62,7 +62,7 @@ from equifl.selectors import SELECTORS
         (
             "unionfl",
             {"inner": "divfl"},
-            "selectors.unionfl.inner: 'divfl' is not allowed; allowed: a selector with an ",
+            "selectors.unionfl.inner: 'divfl' is not allowed; allowed: an object, or a table: ",
         ),
         (
             "unionfl",
