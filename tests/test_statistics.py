@@ -1,9 +1,12 @@
 import math
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from equifl import statistics
 
@@ -85,3 +88,12 @@ def test_verdicts_by_hand(mean: float, half_width: float, printed: float, margin
 def test_a_margin_is_above_zero() -> None:
     with pytest.raises(ValueError, match=r"margin: 0.0 is not allowed; allowed: above 0, or nan"):
         statistics.verdict(1.0, 2.0, margin=0.0)
+
+
+@given(p=st.lists(st.sampled_from([0.0, 0.004, 0.01, 0.02, 0.05, 0.3, 0.7, 1.0]), min_size=1, max_size=6))
+def test_holm_is_closed_testing_by_bonferroni(p: list[float]) -> None:
+    """By definition: a comparison is decided if every family that it is in is, each by its least p; ties and 1 too."""
+    places = range(len(p))
+    families = [family for size in range(1, len(p) + 1) for family in combinations(places, size)]
+    expected = [max(min(1.0, len(f) * min(p[j] for j in f)) for f in families if i in f) for i in places]
+    assert statistics.holm(p) == pytest.approx(expected)
