@@ -35,7 +35,7 @@ class ClusteredSampling:
 
     Clients whose update is unknown come first, in random order. Distances without `lengths` do not say what the angles
     are: then those of updates less their mean are taken, with a warning. Quadratic in N, time and memory:
-    10,000 clients took 7.5 to 10.0 s and 411 MiB on two cores (docs/performance.md).
+    10,000 clients took 1.6 s and 404 MiB on two cores (docs/performance.md).
 
     Use it where clients form groups and the estimate must stay unbiased. Reference: Fraboni, Vidal, Kameni, Lorenzi
     2021, *Clustered Sampling: Low-Variance and Improved Representativity for Clients Selection in Federated Learning*.

@@ -32,7 +32,7 @@ class FedGS:
 
     Clients whose update is unknown come first, in random order. Distances without `lengths` do not say what the
     similarities are: then those of updates less their mean are taken, with a warning. The shortest paths are cubic in
-    the number of clients: 1,000 take 1 to 2 s, 10,000 are too many.
+    the number of clients: 1,000 take about a second, 10,000 are too many.
 
     Use it where clients are online by arbitrary patterns and counts must stay equal. Reference: Z. Wang, X. Fan, J.
     Qi, H. Jin, P. Yang, S. Shen, C. Wang, *FedGS: Federated Graph-based Sampling with Arbitrary Client Availability*,
