@@ -16,6 +16,18 @@ class Mine:
         return np.flatnonzero(signals.available)[:k]
 
 
+class Plain:
+    needs = frozenset[str]()
+
+    def __init__(self, first: int = 0, inner: object = None) -> None:
+        self.first, self.inner = first, inner
+        self._calls = 0  # no setting
+
+    def select(self, signals: Signals, k: int, *, rng: np.random.Generator) -> Ints:
+        self._calls += 1
+        return np.roll(np.flatnonzero(signals.available), -self.first - signals.round)[:k]
+
+
 class NotADataclass:
     def __init__(self, share: float) -> None:
         if share > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -115,7 +115,7 @@ class FairSelection(Strategy):
         choosing = callable(getattr(selector, "select", None)) and not isinstance(selector, type)
         require("selector", selector, choosing, "an object with a `select`, such as Rota()")
         self.strategy, self.selector = strategy, frugal(selector)
-        self._options: dict[str, Any] = options_of(selector) if is_dataclass(selector) else {}
+        self._options = options_of(selector)
         self.k = integer("k", k, least=1)
         self.seed = integer("seed", seed, least=0)
         self.wait_for = self.k if wait_for is None else integer("wait_for", wait_for, least=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -172,9 +173,18 @@ def require_list(state: State, name: str, kind: str) -> None:
 
 
 def options_of(selector: Any) -> Any:
-    """A selector's parameters as comparable values; a function is replaced by its name."""
-    if is_dataclass(selector) and not isinstance(selector, type):
-        return {field.name: options_of(getattr(selector, field.name)) for field in fields(selector)}
-    if callable(selector):
+    """A selector's parameters as comparable values: those of a dataclass, else its class and public attributes.
+
+    A function is replaced by its name, and what is no plain value by its text, without addresses in memory.
+    """
+    if isinstance(selector, int | float | str | None):
+        return selector
+    if hasattr(selector, "__qualname__"):
         return f"{selector.__module__}:{selector.__qualname__}"
-    return selector if isinstance(selector, int | float | str | bool | None) else repr(selector)
+    if is_dataclass(selector):
+        return {field.name: options_of(getattr(selector, field.name)) for field in fields(selector)}
+    if callable(getattr(selector, "select", None)):
+        kept = getattr(selector, "__dict__", {}).items()
+        public = {key: options_of(value) for key, value in kept if not key.startswith("_")}
+        return {"class": options_of(type(selector)), **public}
+    return re.sub(" at 0x[0-9A-Fa-f]+", "", repr(selector))

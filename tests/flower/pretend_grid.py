@@ -19,8 +19,9 @@ from flwr.serverapp.strategy import FedAvg
 from equifl import DivFL, PowerOfChoice, Rota, Selector, SubTrunc, Uniform, UnionFL
 from equifl.flower import FairSelection
 from tests.flower.federation import app
+from tests.own_selector import Plain
 
-ALL = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota()]
+ALL = [Uniform(), PowerOfChoice(), DivFL(), SubTrunc(), UnionFL(), Rota(), Plain(1)]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Fault = Callable[[Message, Message], Iterable[Message]]  # question, honest reply -> what arrives
 

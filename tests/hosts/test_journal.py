@@ -9,6 +9,7 @@ import pytest
 from equifl import Rota, SubTrunc
 from equifl.experiment.run_folder import RunFolder
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
+from tests.own_selector import Plain
 
 CONFIG: dict[str, Any] = {
     "rounds": None,
@@ -140,3 +141,16 @@ def test_options_are_values_that_can_be_compared() -> None:
     assert options_of(Rota()) == options_of(Rota())
     assert options_of(SubTrunc(lam=0.9))["lam"] == 0.9
     assert options_of(SubTrunc(phi=halved))["phi"] == "tests.hosts.test_journal:halved"
+
+
+def test_a_selector_that_is_no_dataclass_is_compared_by_its_class_and_public_attributes() -> None:
+    table = {"class": "tests.own_selector:Plain", "first": 1, "inner": None}
+    assert options_of(Plain(1)) == table
+    assert options_of(Plain(2, inner=Plain(1)))["inner"] == table
+
+
+def test_what_is_no_plain_value_is_compared_without_its_address() -> None:
+    assert options_of(Plain(inner=object()))["inner"] == "<object object>"
+    assert (
+        options_of(Plain(inner=[object(), np.random.default_rng(0)]))["inner"] == "[<object object>, Generator(PCG64)]"
+    )

@@ -28,8 +28,8 @@ from tests.nvflare.pretend_server import (
 
 
 @pytest.mark.filterwarnings("ignore:no client has sent")  # in the first round nobody has
-@pytest.mark.parametrize("name", SELECTORS)
-def test_every_selector_chooses_and_a_resumed_run_goes_on_as_an_unbroken_one(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*SELECTORS, {"class": "tests.own_selector:Plain", "first": 1}], ids=str)
+def test_every_selector_chooses_and_a_resumed_run_goes_on_as_an_unbroken_one(name: Any, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     options: dict[str, Any] = {"selector": name, "evaluate_every": 1}
     unbroken = play(sites(8), whole, num_rounds=6, **options)
