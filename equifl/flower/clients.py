@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -22,7 +21,6 @@ from equifl.flower.replies import (
     form_of_evaluation,
     metrics_of,
     read_answer,
-    read_evaluation,
     read_training,
     sorted_out,
 )
@@ -34,7 +32,7 @@ from equifl.hosts.client_signals import ClientSignals
 from equifl.hosts.evenness import evenness
 from equifl.hosts.server_rule import ServerRule
 from equifl.hosts.updates import KindOfReplies, Updates
-from equifl.hosts.usable import MisfitError, SetAsideError
+from equifl.hosts.usable import MisfitError, SetAsideError, accuracies
 from equifl.signals import Ints, Signals
 from equifl.sketch import CountSketch
 
@@ -200,10 +198,12 @@ class Clients:
         self.set_aside(f"round {round + 1}: an evaluation of", aside)
         return [evaluated[node] for node in usable]
 
-    def read_evaluations(self, round: int, replies: Iterable[Message]) -> dict[int, tuple[float, float]]:
-        """Accuracy and number of examples of each client that reported them; one warning a reason for the others."""
-        found, aside = sorted_out(replies, lambda reply: read_evaluation(reply, self._keys.accuracy, self._keys.size))
-        for reason, count in Counter(map(str, aside.values())).items():
+    def read_evaluations(
+        self, round: int, reported: Mapping[int, Mapping[str, Any]]
+    ) -> dict[int, tuple[float, float]]:
+        """Accuracy and number of examples by client, from metrics by node; one warning a reason for those without."""
+        found, why = accuracies(reported, self._keys.accuracy, self._keys.size)
+        for reason, count in why.items():
             log.warning("equifl: round %d: %d evaluations do not count for fairness: %s", round + 1, count, reason)
         return dict(zip(self.of(found).tolist(), found.values(), strict=True))
 

@@ -217,8 +217,9 @@ class FairSelection(Strategy):
         assert self.parameters is not None, "configure_fit comes first"
         by_node = {node_of(proxy): (proxy, result) for proxy, result in results if node_of(proxy) in self._asked}
         by_node = {node: by_node[node] for node in self._asked if node in by_node}  # in the order of selection
-        with_loss = all(is_number(result.metrics.get(self._keys.loss)) for _, result in by_node.values())
-        replies = [self._reply(node, result, with_loss) for node, (_, result) in by_node.items()]
+        reported: dict[int, Any] = {node: one.metrics.get(self._keys.loss) for node, (_, one) in by_node.items()}
+        losses: dict[int, float] = {node: loss for node, loss in reported.items() if is_number(loss)}
+        replies = [self._reply(node, result) for node, (_, result) in by_node.items()]
         news = self._clients.read_training(
             self.rounds_played, replies, arrays_of_parameters(self.parameters), self._asked, signals=True
         )
@@ -233,9 +234,9 @@ class FairSelection(Strategy):
             log.warning("equifl: round %d: the average is not finite; the model is unchanged", self._number)
             made = None
         self._clients.remember_training(self.rounds_played, self._asked, news, signals=True)
-        losses = [one.loss for one in news.values() if one.loss is not None]
+        known = [losses[node] for node in news if node in losses]
         self._row["cohort"] = self._clients.of(self._asked).tolist()
-        self._row["local_loss"] = sum(loss / len(losses) for loss in losses) if losses else None
+        self._row["local_loss"] = sum(loss / len(known) for loss in known) if known else None
         self._row["bytes_up"] = sum(one.bytes for one in news.values())
         self.parameters = made or self.parameters
         return made, metrics
@@ -264,14 +265,15 @@ class FairSelection(Strategy):
             {node: SetAsideError("its loss is not finite") for node in endless},
         )
         order = [node for node in by_node if node not in endless]
-        with_accuracy = all(is_number(by_node[node][1].metrics.get(self._keys.accuracy)) for node in order)
-        replies = [self._evaluation(node, by_node[node][1], with_accuracy) for node in order]
+        replies = [self._evaluation(node, by_node[node][1]) for node in order]
         usable = self._clients.usable_evaluations(self.rounds_played, replies)
         loss, metrics = None, dict[str, Scalar]()
         if usable:
             mine = [by_node[reply.metadata.src_node_id] for reply in usable]
             loss, metrics = self.strategy.aggregate_evaluate(self._number, mine, failures)
-        found = self._clients.read_evaluations(self.rounds_played, usable) if with_accuracy else {}
+        results_of = {node: by_node[node][1] for node in (reply.metadata.src_node_id for reply in usable)}
+        reported = {node: {**result.metrics, SIZE: result.num_examples} for node, result in results_of.items()}
+        found = self._clients.read_evaluations(self.rounds_played, reported)
         fairness: Mapping[str, Scalar] = self._finish(found)
         return loss, {**metrics, **fairness}
 
@@ -327,18 +329,16 @@ class FairSelection(Strategy):
         nodes = dict(zip(self._clients.of(online).tolist(), online, strict=True))
         return [nodes[client] for client in cohort.tolist()]
 
-    def _reply(self, node: int, result: FitRes, with_loss: bool) -> Any:
-        """A result as the newer API's reply; of its metrics those that are read, so that others may differ."""
+    def _reply(self, node: int, result: FitRes) -> Any:
+        """A result as the newer API's reply; of its metrics those that are needed or wrong: others may differ."""
         metrics: dict[str, Any] = {SIZE: result.num_examples if is_number(result.num_examples) else 0}
-        value = result.metrics.get(self._keys.loss)
-        if with_loss or ("losses" in self._needs and is_number(value)):
+        value: Any = result.metrics.get(self._keys.loss)
+        if is_number(value) and ("losses" in self._needs or not math.isfinite(value)):
             metrics[self._keys.loss] = value
         return message_of(node, result.parameters, metrics, self._identity_in(result.metrics))
 
-    def _evaluation(self, node: int, result: EvaluateRes, with_accuracy: bool) -> Any:
+    def _evaluation(self, node: int, result: EvaluateRes) -> Any:
         metrics: dict[str, Any] = {SIZE: result.num_examples if is_number(result.num_examples) else 0}
-        if with_accuracy:
-            metrics[self._keys.accuracy] = result.metrics[self._keys.accuracy]
         return message_of(node, None, metrics, self._identity_in(result.metrics))
 
     def _identity_in(self, metrics: Mapping[str, Scalar]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from equifl.hosts.updates import Updates
 from equifl.hosts.usable import (
     LONGEST,
     SetAsideError,
-    accuracy_and_size,
     all_finite,
     check_array,
     count,
@@ -137,11 +136,6 @@ def form_of_evaluation(reply: Message, weight: str | None) -> Form:
     """The form of an evaluation that the wrapped strategy can average."""
     _check_metrics(metrics_of(reply), weight)
     return form_of(reply.content, {}, None)
-
-
-def read_evaluation(reply: Message, key: str, size: str) -> tuple[float, float]:
-    """The accuracy, from 0 to 1, in the metrics of an evaluation, and the number of examples (default 1)."""
-    return accuracy_and_size(metrics_of(reply), key, size)
 
 
 def read_answer(reply: Message, sketch: CountSketch | None) -> TrainNews:

@@ -26,7 +26,7 @@ from equifl.flower.clients import Clients, Keys
 from equifl.flower.first_replies import Ends, FirstReplies
 from equifl.flower.forms import Layout, layout_of
 from equifl.flower.probe import Question, questions
-from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
+from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite, metrics_of
 from equifl.flower.roster import Roster
 from equifl.flower.strategy_state import StrategyState
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, accounts, least_nodes, require_open
@@ -313,7 +313,8 @@ class FairSelection(Strategy):
         usable = self.clients.usable_evaluations(self.rounds_played, first)
         failed = [reply for reply in first if reply.has_error()]
         metrics = self.strategy.aggregate_evaluate(self._number, [*usable, *failed]) if usable else None
-        found = self.clients.read_evaluations(self.rounds_played, usable)
+        reported = {reply.metadata.src_node_id: metrics_of(reply) for reply in usable}
+        found = self.clients.read_evaluations(self.rounds_played, reported)
         self._row["set_aside"] = sorted(self.clients.of(self.clients.aside).tolist())
         row, fairness = self.clients.end_round(self._row["cohort"], found)
         self._row |= row

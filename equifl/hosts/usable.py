@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from reprlib import repr as short
 from typing import Any
@@ -64,6 +65,22 @@ def accuracy_and_size(metrics: Mapping[str, Any], key: str, size: str) -> tuple[
     if not 0 <= accuracy <= 1:
         raise SetAsideError(f"{key} is not from 0 to 1")
     return accuracy, count(metrics, size) if size in metrics else 1.0
+
+
+def accuracies(
+    reported: Mapping[int, Mapping[str, Any]], key: str, size: str
+) -> tuple[dict[int, tuple[float, float]], Counter[str]]:
+    """Accuracy and number of examples by client, from the metrics of each; and how many do not count, by reason."""
+    found: dict[int, tuple[float, float]] = {}
+    why: Counter[str] = Counter()
+    for client, metrics in reported.items():
+        try:
+            found[client] = accuracy_and_size(metrics, key, size)
+        except SetAsideError as error:
+            why[str(error)] += 1
+        except Exception as error:  # whatever a client may send
+            why[str(SetAsideError(f"it cannot be read: {type(error).__name__}: {error}"))] += 1
+    return found, why
 
 
 def check_array(key: str, array: NDArray[Any], sent: NDArray[Any] | None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +32,7 @@ from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, State, model_of_state, model_to_state, options_of, unlike
 from equifl.hosts.server_rule import ServerRule
 from equifl.hosts.updates import Updates
-from equifl.hosts.usable import MisfitError, SetAsideError, accuracy_and_size
+from equifl.hosts.usable import MisfitError, SetAsideError, accuracies
 from equifl.nvflare.aggregator import CheckedAggregator
 from equifl.nvflare.job_json import plain_model, rule_of, table_of
 from equifl.nvflare.results import STEPS, Keys, TrainResult, arrays_of, like, metrics_of, read_training, site_of
@@ -417,13 +416,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def _read_accuracies(
         self, reported: Mapping[str, Mapping[str, Any]], asked: int
     ) -> dict[int, tuple[float, float]]:
-        found: dict[int, tuple[float, float]] = {}
-        why: Counter[str] = Counter()
-        for site, metrics in reported.items():
-            try:
-                found[self._ids[site]] = accuracy_and_size(metrics, self.accuracy, self.size)
-            except SetAsideError as error:
-                why[str(error)] += 1
+        clients = {self._ids[site]: metrics for site, metrics in reported.items()}
+        found, why = accuracies(clients, self.accuracy, self.size)
         if asked > len(reported):
             why["it did not come"] = asked - len(reported)
         for reason, count in why.items():

@@ -1,5 +1,6 @@
 """FairSelection around strategies of the older API, on clients that are functions."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -192,6 +193,47 @@ def test_metrics_that_nobody_reads_may_differ(tmp_path: Path) -> None:
 
     play(fair(Rota(), k=4, folder=tmp_path), federation(4, client_1=chatty), 2)
     assert [row["set_aside"] for row in rows(tmp_path)] == [[], []]
+
+
+def test_who_reports_no_accuracy_or_loss_is_left_out_of_figures_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_loss(result: FitRes) -> FitRes:
+        del result.metrics["train_loss"]
+        return result
+
+    caplog.set_level(logging.WARNING, "flwr")
+    manager = federation(6, client_1=no_loss)
+    mute, texting = list(manager.all().values())[2:4]
+    mute.evaluate = lambda *_, **__: EvaluateRes(OK, 0.5, 5, {})  # type: ignore[method-assign]
+    play(fair(Rota(), k=6, folder=tmp_path), manager, 1)
+    row = rows(tmp_path)[0]
+    assert (row["evaluated"], row["client_accuracy"][2], row["set_aside"]) == (5, None, [])
+    assert row["local_loss"] == pytest.approx(
+        np.mean([np.abs(np.random.default_rng(i).normal(size=6)).mean() for i in (0, 2, 3, 4, 5)])
+    )
+    text = "equifl: round 1: 1 evaluations do not count for fairness: no metric `accuracy` (there: `num-examples`)"
+    assert [record.getMessage() for record in caplog.records].count(text) == 1
+    texting.evaluate = lambda *_, **__: EvaluateRes(OK, 0.5, 5, {"accuracy": "good"})  # type: ignore[method-assign]
+    play(fair(Rota(), k=6, folder=tmp_path / "text"), manager, 1)
+    assert rows(tmp_path / "text")[0]["evaluated"] == 4
+    assert "1 evaluations do not count for fairness: accuracy is 'good'" in caplog.text
+
+
+def test_a_misspelt_accuracy_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    play(fair(Rota(), accuracy="acc", folder=tmp_path), federation(), 1)
+    assert "8 evaluations do not count for fairness: no metric `acc` (there: `accuracy`" in caplog.text
+    assert "accuracy" not in rows(tmp_path)[0]
+
+
+def test_a_loss_that_is_not_finite_is_set_aside_also_where_none_is_needed(tmp_path: Path) -> None:
+    def endless(result: FitRes) -> FitRes:
+        result.metrics["train_loss"] = float("nan")
+        return result
+
+    play(fair(Rota(), k=4, folder=tmp_path), federation(4, client_1=endless), 1)
+    assert rows(tmp_path)[0]["set_aside"] == [1]
+    assert rows(tmp_path)[0]["local_loss"] > 0
 
 
 def test_a_client_is_known_again_by_its_identity(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from equifl.hosts.usable import (
     MisfitError,
     MissingMetricError,
     SetAsideError,
+    accuracies,
     accuracy_and_size,
     all_finite,
     check_array,
@@ -41,6 +44,19 @@ def test_an_accuracy_is_from_0_to_1() -> None:
     assert accuracy_and_size({"acc": 1}, "acc", "n") == (1.0, 1.0)
     with pytest.raises(SetAsideError, match="acc is not from 0 to 1"):
         accuracy_and_size({"acc": 50.0}, "acc", "n")
+
+
+def test_accuracies_are_counted_client_by_client() -> None:
+    reported: dict[int, dict[str, Any]] = {
+        3: {"acc": 0.5},
+        4: {"n": 2},
+        5: {"acc": "x"},
+        6: {"acc": 10**400},
+        7: {"n": 1},
+    }
+    found, why = accuracies(reported, "acc", "n")
+    assert found == {3: (0.5, 1.0)}
+    assert (why["no metric `acc` (there: `n`)"], why["acc is 'x'"], why.total()) == (2, 1, 4)
 
 
 def test_arrays_must_stay_finite_in_the_type_that_was_sent() -> None:
