@@ -66,8 +66,9 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         min_responses: results to wait for (default: all of the cohort); the others have `grace` seconds more.
         grace: see `min_responses`.
         evaluate_every: rounds after which all sites evaluate the new global model, by a "validate" task
-            (`flare.is_evaluate()` in their script). 0: nobody is asked; accuracies in training results count, which
-            are those of the model before the round, of the cohort alone.
+            (`flare.is_evaluate()` in their script), but for those that were silent when last asked. 0: nobody is
+            asked; accuracies in training results count, which are those of the model before the round, of the cohort
+            alone.
         evaluation_timeout: seconds to wait for evaluations.
         folder: where to keep a record of every round, for `equifl report`, and the state to resume from: a path on the
             server, or, if it is relative, within the results of the job. Empty: nowhere.
@@ -391,8 +392,10 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         return self.evaluate_every > 0 and (self._played + 1) % self.evaluate_every == 0
 
     def _evaluate(self, model: FLModel) -> dict[int, tuple[float, float]]:
-        """Accuracy and number of examples of each site, on the new global model."""
-        here = self._connected()
+        """Accuracy and size of each site, on the new global model, but of who was silent when last asked."""
+        connected = self._connected()
+        answering = set(self._back_off.answering(self._of(connected).tolist()))
+        here = [site for site in connected if self._ids[site] in answering]
         if not here:
             return {}
         results = self.broadcast_model(
@@ -404,7 +407,9 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             min_responses=len(here),
             timeout=self.evaluation_timeout,
         )
-        return self._read_accuracies({site_of(one): metrics_of(one) for one in results}, len(here))
+        reported = {site_of(one): metrics_of(one) for one in results}
+        self._back_off.count(self._played, answered=(), silent=self._of(set(here) - reported.keys()).tolist())
+        return self._read_accuracies(reported, len(here))
 
     def _before(self, results: Mapping[str, TrainResult]) -> dict[int, tuple[float, float]]:
         """Accuracies that came with training results, where there are any."""

@@ -59,3 +59,11 @@ def test_it_is_restored() -> None:
         again.load({name: array for name, array in parts.state().items() if "until" not in name})
     with pytest.raises(ValueError, match="not of the same length"):
         again.load({**parts.state(), "back_off.until": np.zeros(9, np.int64)})
+
+
+def test_who_answers_is_who_was_not_silent_when_last_asked() -> None:
+    mute = BackOff()
+    mute.count(0, answered=[3], silent=[7])
+    assert mute.answering([7, 3, 5]) == [3, 5]
+    mute.count(9, answered=[7], silent=[])
+    assert mute.answering([7, 3, 5]) == [7, 3, 5]

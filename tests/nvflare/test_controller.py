@@ -242,6 +242,30 @@ def test_a_site_that_went_mute_is_asked_ever_more_seldom(tmp_path: Path) -> None
     assert np.diff(asked).tolist() == [1, 2, 4, 8]
 
 
+def test_a_mute_site_is_not_waited_for_by_evaluations_until_it_has_answered(tmp_path: Path) -> None:
+    awake = False
+
+    def mute(received: FLModel, task: str) -> FLModel | None:
+        return site(5)(received, task) if awake else None
+
+    def wake(played: int) -> None:
+        nonlocal awake
+        awake = played >= 6
+
+    server = PretendServer(sites(6, site_5=mute), tmp_path, num_rounds=12, num_clients=2, evaluate_every=1)
+    server.after_round = wake
+    server.run()
+    waited = [round for round, targets in enumerate(_validated(server)) if "site-5" in targets]
+    asked = [round for round, cohort in enumerate(server.cohorts) if "site-5" in cohort]
+    first = next(round for round in asked if round > 6)
+    assert waited == [*range(asked[0] > 0), *range(first, 12)]
+    assert any(round <= 6 for round in asked), "it is asked to train all the same"
+
+
+def _validated(server: PretendServer) -> list[list[str]]:
+    return [targets for task, targets, _ in server.sent if task == "validate"]
+
+
 def test_an_aggregator_of_one_s_own_sees_the_usable_results_alone(tmp_path: Path) -> None:
     def huge(result: FLModel) -> FLModel:
         result.params["w"] = np.full(6, np.inf, np.float32)
