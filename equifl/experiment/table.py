@@ -14,7 +14,7 @@ from equifl.experiment.endpoint import Weighted, as_far, common_score, last_eval
 from equifl.experiment.measures import MEASURES, Measure, Row, chosen_measures, with_test_classes
 from equifl.experiment.names import display_name, listed
 from equifl.experiment.sweep import baseline_of, parameters_of
-from equifl.experiment.task_table import ACCURACY, Score, is_evaluated
+from equifl.experiment.task_table import ACCURACY, NOT_EVALUATED, Score, is_evaluated
 from equifl.statistics import holm, interval, p_value, paired
 
 
@@ -159,7 +159,7 @@ def make_table(
     rows = list(rows)
     evaluated = _evaluated(rows)
     if not evaluated:
-        raise ValueError("records: no evaluated round yet")
+        raise ValueError(NOT_EVALUATED)
     evaluated, behind = as_far(evaluated)
     shared = common_score(evaluated, score.key) if matched else None
     found = last_evaluations(evaluated, last)

@@ -124,6 +124,12 @@ def score_of(config: Mapping[str, Any]) -> Score:
     return Score("score" if own == "<lambda>" else REGRESSION_SCORES.get(score, own), percent=False)
 
 
+NOT_EVALUATED = (
+    "records: no round was evaluated; wait for the first evaluation, or, on Flower or NVFlare, let clients send their "
+    "accuracy, or say what they call it (accuracy='...'; on NVFlare evaluate_every=1 asks for it)"
+)
+
+
 def is_evaluated(record: Mapping[str, Any]) -> bool:
     """Whether a round was evaluated, by its record."""
     return ACCURACY.key in record or "score" in record

@@ -160,6 +160,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._played = 0
         self._better = True  # whether the last model is the best so far
         self._fits = False  # whether any result was usable so far
+        self._warned = False  # that there are no accuracies
         self._row: dict[str, Any] = {}
         self._asked: list[str] = []
         self._here: list[str] = []  # the sites that were connected as the round began
@@ -416,6 +417,10 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         if self.evaluate_every:
             return {}
         there = {site: one.reported for site, one in results.items() if self.accuracy in one.reported}
+        if results and not there and not self._warned:
+            text = "no training result has `%s`, so the report will have no figures: set evaluate_every=1, or send it"
+            self.warning(f"equifl: round {self._played}: {text % self.accuracy}, or name its metric (accuracy=)")
+            self._warned = True
         return self._read_accuracies(there, len(there))
 
     def _read_accuracies(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equifl.experiment.measures import Row
-from equifl.experiment.task_table import Score, is_evaluated, score_of
+from equifl.experiment.task_table import NOT_EVALUATED, Score, is_evaluated, score_of
 from equifl.statistics import interval
 
 BySeed = Mapping[int, Sequence[Row]]  # a selector's records by seed, in the order of rounds
@@ -127,7 +127,7 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
     rows = list(rows)
     evaluated = max((row["round"] + 1 for row in rows if is_evaluated(row)), default=0)
     if not evaluated:
-        raise ValueError("records: no evaluated round yet")
+        raise ValueError(NOT_EVALUATED)
     records: dict[str, dict[int, list[Row]]] = {name: {} for name in config["selectors"]}
     for row in rows:
         records[row["selector"]].setdefault(row["seed"], []).append(row)

@@ -147,7 +147,7 @@ def test_the_last_evaluated_record_counts_and_those_without_evaluation_do_not() 
 @pytest.mark.parametrize("rows", [[], [row("rota", 0), row("rota", 1)]])
 def test_refuses_a_run_without_an_evaluation(rows: list[dict[str, Any]]) -> None:
     assert final_rows(rows) == {}
-    with pytest.raises(ValueError, match=r"^records: no evaluated round yet$"):
+    with pytest.raises(ValueError, match=r"^records: no round was evaluated; .* evaluate_every=1"):
         make_table(rows)
 
 

@@ -87,6 +87,21 @@ def test_without_evaluation_accuracies_of_the_cohort_count_for_the_model_they_we
     assert first["client_accuracy"][first["cohort"][0]] == pytest.approx(100 * one.metrics["accuracy"], abs=1e-3)
 
 
+def test_a_run_without_accuracies_warns_once_and_tables_say_what_to_do(tmp_path: Path) -> None:
+    def no_accuracy(result: FLModel) -> FLModel:
+        del result.metrics["accuracy"]
+        return result
+
+    there: dict[str, Site] = {f"site-{i}": changed(i, no_accuracy) for i in (1, 2, 3)}
+    server = play(there, tmp_path, num_rounds=3)
+    assert len(server.logged("round 0: no training result has `accuracy`, so the report will have no figures")) == 1
+    assert len(server.logged("no figures: set evaluate_every=1, or send it")) == 1
+    with pytest.raises(ValueError, match=r"no round was evaluated; .*evaluate_every=1"):
+        load_results(tmp_path / "equifl").table()
+    assert not play(sites(3), tmp_path / "sent", num_rounds=1).logged("no training result has")
+    assert not play(there, tmp_path / "asked", num_rounds=2, evaluate_every=2).logged("no training result has")
+
+
 def nan(result: FLModel) -> FLModel:
     result.params["w"] = result.params["w"] * np.nan
     return result

@@ -174,5 +174,5 @@ def test_a_round_that_is_only_half_written_does_not_count() -> None:
 
 @pytest.mark.parametrize("rows", [[], ROWS[:2], ROWS[:3]])
 def test_refuses_a_run_without_an_evaluation(rows: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match=r"^records: no evaluated round yet$"):
+    with pytest.raises(ValueError, match=r"^records: no round was evaluated; .* evaluate_every=1"):
         numbers(rows)

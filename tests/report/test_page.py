@@ -255,6 +255,6 @@ def test_refuses_a_folder_that_is_no_run_or_has_nothing_to_show(tmp_path: Path) 
     with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}: is no run folder \(it has no config.json\)$"):
         write_report(load_results(tmp_path))
     RunFolder.open(tmp_path / "new", configuration(), MADE_WITH).close()
-    with pytest.raises(ValueError, match=r"new: cannot be reported \(records: no evaluated round yet\)$"):
+    with pytest.raises(ValueError, match=r"new: cannot be reported \(records: no round was evaluated; "):
         write_report(load_results(tmp_path / "new"))
     assert not (tmp_path / "new" / "report.html").exists()
