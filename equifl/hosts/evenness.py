@@ -30,7 +30,8 @@ def evenness(
     if found:
         accuracy, examples = np.array(list(found.values())).T
         even = fairness(accuracy)
-        by_client = [round(100 * found[i][0], 4) if i in found else None for i in range(len(times_selected))]
+        ids = range(int(named.max()) + 1)
+        by_client = [round(100 * found[i][0], 4) if i in found else None for i in ids]
         row |= {"accuracy": 100 * float(np.average(accuracy, weights=examples)), **even, "client_accuracy": by_client}
         row |= {"evaluated": len(found), "intervals": intervals(accuracy, examples, len(named))}
         metrics |= {name: even[name] for name in ("dissimilarity", "std", "gap", "worst10", "best10")}

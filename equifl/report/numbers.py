@@ -133,7 +133,8 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         records[row["selector"]].setdefault(row["seed"], []).append(row)
     records = {name: by_seed for name, by_seed in records.items() if any(map(_are_evaluated, by_seed.values()))}
     played = max(row["round"] for row in rows) + 1
-    clients, score = config["clients"] or _clients_seen(rows), score_of(config)
+    names, score = _names(rows), score_of(config)
+    ids = range(config["clients"]) if config["clients"] else _clients_seen(rows, names)
     natural = config["data"].get("partition", {}).get("kind") == "natural"
     same = len(config["seeds"]) == 1 or not HOSTS.keys().isdisjoint(config) or natural
     return Numbers(
@@ -141,30 +142,30 @@ def make_numbers(config: Mapping[str, Any], rows: Iterable[Row]) -> Numbers:
         played=played,
         evaluated=evaluated,
         seeds=len(config["seeds"]),
-        clients=clients,
+        clients=len(ids),
         score=score,
         same_clients=same,
-        selectors={name: _selector(by_seed, clients, same, score) for name, by_seed in records.items()},
-        names=_names(rows),
+        selectors={name: _selector(by_seed, ids, same, score) for name, by_seed in records.items()},
+        names={client: name for client, name in names.items() if name},
     )
 
 
 def _names(rows: Iterable[Row]) -> dict[int, str]:
-    """What clients are called by now: a row has the names that are new."""
-    found = {int(client): name for row in rows for client, name in row.get("names", {}).items()}
-    return {client: name for client, name in found.items() if name}
+    """What clients are called by now: a row has the names that are new; "" = an id that belongs to nobody any more."""
+    return {int(client): name for row in rows for client, name in row.get("names", {}).items()}
 
 
 def _are_evaluated(rows: Sequence[Row]) -> bool:
     return any(map(is_evaluated, rows))
 
 
-def _clients_seen(rows: Iterable[Row]) -> int:
-    """The number of clients in a Flower federation, from its records."""
-    return max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
+def _clients_seen(rows: Iterable[Row], names: Mapping[int, str]) -> Sequence[int]:
+    """The ids of the clients of a live federation, from its records."""
+    seen = max(max([len(row.get("client_accuracy", ())), *(client + 1 for client in row["cohort"])]) for row in rows)
+    return [client for client in range(seen) if names.get(client) != ""]
 
 
-def _selector(by_seed: BySeed, clients: int, same: bool, score: Score) -> Selector:
+def _selector(by_seed: BySeed, ids: Sequence[int], same: bool, score: Score) -> Selector:
     by_seed = {seed: rows for seed, rows in by_seed.items() if _are_evaluated(rows)}
     finals = {seed: [row for row in rows if is_evaluated(row)][-1] for seed, rows in by_seed.items()}
     terms = dict.fromkeys(term for rows in by_seed.values() for row in rows for term in row.get("objective") or {})
@@ -179,7 +180,7 @@ def _selector(by_seed: BySeed, clients: int, same: bool, score: Score) -> Select
             for seed, row in finals.items()
             for point in _points(seed, row[score.of_clients], row["round"], by_seed[seed])
         ],
-        participation=_participation(by_seed, clients, same),
+        participation=_participation(by_seed, ids, same),
         terms={term: _series(by_seed, _term(term)) for term in terms},
         down=_total(by_seed, "bytes_down"),
         up=_total(by_seed, "bytes_up"),
@@ -236,11 +237,12 @@ def _points(seed: int, scores: Sequence[float | None], last: int, rows: Sequence
     return [ClientPoint(seed, client, times[client], value) for client, value in known]
 
 
-def _participation(by_seed: BySeed, clients: int, same: bool) -> Participation:
+def _participation(by_seed: BySeed, ids: Sequence[int], same: bool) -> Participation:
     seed, shown = next(iter(by_seed.items()))
-    selected = np.zeros((clients, len(shown)), np.uint8)
+    selected = np.zeros((max(ids, default=-1) + 1, len(shown)), np.uint8)
     for column, row in enumerate(shown):
-        selected[row["cohort"], column] = 1
-    cohorts = ([client for row in rows for client in row["cohort"]] for rows in by_seed.values())
-    counts = [np.bincount(np.array(cohort, np.int64), minlength=clients).tolist() for cohort in cohorts]
+        selected[[client for client in row["cohort"] if client < len(selected)], column] = 1
+    times = [Counter(client for row in rows for client in row["cohort"]) for rows in by_seed.values()]
+    known = set(ids)
+    counts = [[of[client] if client in known else None for client in range(len(selected))] for of in times]
     return Participation(seed, selected, _ranked(counts, same, descending=True))

@@ -244,6 +244,24 @@ def test_a_client_is_known_again_by_its_identity(tmp_path: Path) -> None:
     assert rows(tmp_path)[-1]["participation"]["gini"] < 0.1
 
 
+def test_a_report_counts_the_clients_and_not_the_ids_that_restarted_nodes_had(tmp_path: Path) -> None:
+    def evaluated(result: EvaluateRes, partition: int) -> EvaluateRes:
+        result.metrics["partition-id"] = partition
+        return result
+
+    for first in (100, 900):
+        manager = federation(10, first=first)
+        for proxy in manager.all().values():
+            one = cast(PretendClient, proxy)
+            one.evaluate = lambda *given, one=one, **named: evaluated(  # type: ignore[method-assign]
+                PretendClient.evaluate(one, *given, **named), one.partition
+            )
+        play(fair(Rota(), folder=tmp_path, resume=True), manager, 2)
+    assert [len(row["client_accuracy"]) for row in rows(tmp_path)] == [10, 10, 10, 10]
+    assert "10 clients" in load_results(tmp_path).report().read_text()
+    assert "20 clients" not in load_results(tmp_path).report().read_text()
+
+
 def test_without_a_metric_a_client_is_known_by_its_node_s_name(tmp_path: Path) -> None:
     for first in (100, 900):  # the nodes restart, with other ids
         manager = federation(6, first=first)

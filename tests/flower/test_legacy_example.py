@@ -17,23 +17,24 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.ray
-def test_it_runs_in_flower_s_simulation(tmp_path: Path) -> None:
+def test_it_runs_and_is_resumed_in_flower_s_simulation(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.flower.simulate_legacy", str(folder), "3"],
-        cwd=ROOT,
-        env=os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-4000:]
+    for more in (["3"], ["5", "resume"]):
+        run = subprocess.run(
+            [sys.executable, "-m", "tests.flower.simulate_legacy", str(folder), *more],
+            cwd=ROOT,
+            env=os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(tmp_path / "home")},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr[-4000:]
+        assert "participation-gini" in run.stderr + run.stdout
     played = rows(folder)
-    assert [len(set(row["cohort"])) for row in played] == [3, 3, 3]
+    assert [len(set(row["cohort"])) for row in played] == [3] * 5
     assert played[-1]["participation"]["never"] == 0
-    assert len(played[-1]["client_accuracy"]) == 8
-    assert "participation-gini" in run.stderr + run.stdout
+    assert len(played[-1]["client_accuracy"]) == 8, "whose nodes have other ids since it was resumed"
 
 
 @pytest.mark.deployment

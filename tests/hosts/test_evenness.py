@@ -40,6 +40,11 @@ def test_ids_that_belong_to_nobody_do_not_count_for_participation() -> None:
     assert row == {"participation": participation([3, 1], [[1], [0]]), "participants": 2}
 
 
+def test_ids_that_belong_to_nobody_are_not_among_the_accuracies() -> None:
+    row, _ = evenness(counted([0], clients=20), np.ones(20, np.int64), np.arange(10), {3: (0.5, 1.0)})
+    assert len(row["client_accuracy"]) == 10
+
+
 def test_nobody_yet() -> None:
     row, metrics = evenness(Attendance(), np.zeros(0, np.int64), np.zeros(0, np.int64), {})
     assert row == {"participation": participation([0], []), "participants": 0}

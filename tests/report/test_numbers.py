@@ -101,6 +101,17 @@ def test_who_did_not_evaluate_is_left_out_and_who_joined_later_is_not() -> None:
     assert points == {(5, 0), (5, 2), (7, 0), (7, 2), (7, 4)}
 
 
+def test_ids_that_belong_to_nobody_any_more_are_no_clients() -> None:
+    more = {0: {"names": {0: "a", 1: "b", 2: "c", 3: "d", 4: "e"}}, 3: {"names": {1: "", 4: ""}}}
+    rows = [row | more.get(row["round"], {}) for row in ROWS if row["seed"] == 5]
+    last = rows[-1] | {"client_accuracy": [50.0, None, 10.0, 20.0, None], "cohort": [2, 4]}
+    found = numbers([*rows[:-1], last], **LIVE, seeds=[5])
+    counts = found.selectors["rota"].participation.counts
+    assert (found.clients, counts.ids, counts.mean) == (3, [0, 2, 3], [3.0, 2.0, 0.0])
+    assert found.names == {0: "a", 2: "c", 3: "d"}
+    assert found.selectors["rota"].participation.selected.shape == (4, 4)
+
+
 @pytest.mark.parametrize("clients", [3, 20, 37])
 def test_the_worst_ranks_have_the_accuracy_of_the_tables_worst_tenth(clients: int) -> None:
     config = configuration(["uniform", "divfl", "rota"], clients=clients, per_round=2, seeds=[0, 1, 2, 3, 4])
