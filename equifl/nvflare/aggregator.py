@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -17,6 +18,8 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from equifl.hosts.server_rule import Reply, ServerRule
 from equifl.hosts.usable import SetAsideError, all_finite
 from equifl.nvflare.results import TrainResult, arrays_of, like, site_of
+
+log = logging.getLogger(__name__)
 
 Read = Callable[[FLModel, Mapping[str, NDArray[Any]]], TrainResult]
 
@@ -69,6 +72,7 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             self.overflowed = False  # whether the average was not finite, and the model stays
             self._asked = ()
             self._difference: bool | None = None
+            self._failure: ValueError | None = None  # of the user's aggregator
             self._replies: list[Reply] = []
             self._mean: dict[str, NDArray[Any]] = {}
             self._total: dict[str, float] = {}
@@ -80,11 +84,17 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         with self._lock:
             site = site_of(model)
             try:
-                self._take(site, model)
+                given = self._take(site, model)
             except SetAsideError as error:
                 self.aside[site] = error
             except Exception as error:  # whatever a site may send
                 self.aside[site] = SetAsideError(f"it cannot be read: {type(error).__name__}: {error}")
+            else:
+                if given is not None and self._failure is None:
+                    try:
+                        self._ask("accept_model", given)
+                    except ValueError as error:
+                        self._failure = error  # here NVFlare would hide it
 
     def aggregate_model(self) -> FLModel:
         """The next global model, whole; the one that was sent where no result is usable."""
@@ -99,10 +109,25 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
                 return self._whole(kept, False, self._mean_metrics())
             if self._inner is None:
                 return self._whole(self._mean, bool(self._difference), self._mean_metrics())
-            mine = self._inner.aggregate_model()
+            if self._failure is not None:
+                raise self._failure
+            mine = self._ask("aggregate_model")
+            if not isinstance(mine, FLModel):
+                what = f"aggregator: {type(self._inner).__name__}.aggregate_model returned {type(mine).__name__}"
+                raise ValueError(f"{what}, expected an FLModel")
             return self._whole(mine.params, mine.params_type == ParamsType.DIFF, mine.metrics)
 
-    def _take(self, site: str, model: FLModel) -> None:
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """Call the user's aggregator; ValueError for whatever it raises."""
+        try:
+            return getattr(self._inner, method)(*arguments)
+        except Exception as error:
+            where = f"{type(self._inner).__name__}.{method}"
+            log.exception("equifl: the aggregator's %s failed", where)
+            raise ValueError(f"aggregator: {where} raised {type(error).__name__}: {error}") from error
+
+    def _take(self, site: str, model: FLModel) -> FLModel | None:
+        """Keep what a result reports; returns it as the user's aggregator gets it, if there is one."""
         if site in self.results:
             raise SetAsideError("it came twice: the first counts")
         if site not in self._asked or model.current_round not in (None, self._round):
@@ -110,22 +135,22 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         result = self._read(model, self._sent)
         if self._rule is not None:
             self._keep(site, result)
-            return
+            return None
         difference = result.difference if self._difference is None else self._difference
         arrays = result.arrays
         if result.difference != difference:  # all that are averaged must be of one kind
             sign = 1 if result.difference else -1
             arrays = {key: array + sign * self._sent[key] for key, array in arrays.items()}
+        given = None
         if self._inner is None:
             self._add(arrays, self._weight(site, result))
         else:
             params = {key: like(self._params[key], array) for key, array in arrays.items()}
             kind = ParamsType.DIFF if difference else ParamsType.FULL
-            self._inner.accept_model(
-                FLModel(kind, params, metrics=model.metrics, current_round=self._round, meta=model.meta)
-            )
+            given = FLModel(kind, params, metrics=model.metrics, current_round=self._round, meta=model.meta)
         self._difference = difference
         self.results[site] = replace(result, arrays={})  # they are in the average
+        return given
 
     def _keep(self, site: str, result: TrainResult) -> None:
         """Keep a result as whole weights, of which the rule makes the model; arrays that are missing did not move."""

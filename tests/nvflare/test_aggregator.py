@@ -1,7 +1,8 @@
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
@@ -72,6 +73,38 @@ def test_a_mean_that_is_not_finite_leaves_the_model() -> None:
     one.accept_model(of("a", 1.0))
     np.testing.assert_array_equal(one.aggregate_model().params["w"], [0, 0])
     assert one.overflowed
+
+
+class Fails(CheckedAggregator):
+    def __init__(self, *, where: str, made: object = None) -> None:
+        super().__init__(read)
+        self.where, self.made = where, made
+
+    def accept_model(self, model: FLModel) -> None:
+        if self.where == "accept_model":
+            raise KeyError("momentum")
+
+    def aggregate_model(self) -> FLModel:
+        if self.where == "aggregate_model":
+            raise KeyError("momentum")
+        return cast(FLModel, self.made)
+
+
+@pytest.mark.parametrize(
+    ("inner", "message"),
+    [
+        (Fails(where="accept_model"), r"aggregator: Fails\.accept_model raised KeyError: 'momentum'"),
+        (Fails(where="aggregate_model"), r"aggregator: Fails\.aggregate_model raised KeyError: 'momentum'"),
+        (Fails(where=""), r"aggregator: Fails\.aggregate_model returned NoneType, expected an FLModel"),
+    ],
+)
+def test_errors_of_the_user_s_aggregator_are_not_those_of_a_site(inner: Fails, message: str) -> None:
+    one = begun("a", "b", inner=inner)
+    for site in ("a", "b"):
+        one.accept_model(of(site, 1.0))
+    assert (list(one.results), one.aside) == (["a", "b"], {})
+    with pytest.raises(ValueError, match=message):
+        one.aggregate_model()
 
 
 def test_a_round_begins_anew() -> None:
