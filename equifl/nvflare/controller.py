@@ -221,6 +221,12 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         if not targets:  # to NVFlare nobody means everybody
             targets = []
         self.aggregator.begin(self.current_round, data.params, targets)
+        accept = self.aggregator.accept_model
+
+        def take(result: FLModel) -> None:
+            """NVFlare would skip a result without parameters, and the site would seem silent."""
+            (callback if isinstance(result.params, Mapping) and result.params else accept)(result)
+
         if targets:
             self._row["bytes_down"] = len(targets) * _bytes(data)
             enough = self.min_responses if min_responses is None else min_responses
@@ -232,7 +238,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
                 timeout=timeout or self.timeout,
                 wait_time_after_min_received=self.grace,
                 blocking=False,
-                callback=callback,
+                callback=callback and take,
             )
 
     def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:

@@ -50,11 +50,13 @@ def read_training(
     result: FLModel, sent: Mapping[str, NDArray[Any]], keys: Keys, needs: frozenset[str], sketch: CountSketch
 ) -> TrainResult:
     """The contents of a result of training from the model `sent`, as far as the selector needs them."""
+    if result.params is None or (isinstance(result.params, Mapping) and not result.params):
+        raise MisfitError("it holds no parameters, which a script sends as flare.FLModel(params=...)")
     difference = result.params_type == ParamsType.DIFF
     arrays = arrays_of(result.params)
     others = [key for key in arrays if key not in sent]
-    if others or not arrays:
-        raise MisfitError(f"it holds other arrays than were sent: {', '.join(others[:8]) or 'none'}")
+    if others:
+        raise MisfitError(f"it holds other arrays than were sent: {', '.join(others[:8])}")
     for key, array in arrays.items():
         if array.shape != sent[key].shape:
             raise MisfitError(f"its array {key} has shape {array.shape}, not {sent[key].shape}")

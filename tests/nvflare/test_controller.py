@@ -206,6 +206,22 @@ def test_a_loss_that_no_script_sends_ends_the_job_with_what_to_do(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_scripts_that_send_no_parameters_end_the_job_with_what_to_do(nothing: Any, tmp_path: Path) -> None:
+    def without(result: FLModel) -> FLModel:
+        empty = FLModel(metrics=result.metrics, meta=result.meta)
+        empty.params = nothing
+        return empty
+
+    every: dict[str, Site] = {f"site-{i}": changed(i, without) for i in (1, 2, 3)}
+    server = play(every, tmp_path, num_rounds=5)
+    assert len(server.cohorts) == 1
+    assert "equifl: no result can be used: it holds no parameters, which a script sends as" in server.log[-1]
+    assert not server.logged("silent")
+    one = play(sites(3, site_2=changed(2, without)), tmp_path / "one", num_rounds=1)
+    assert one.logged("round 0: a result of site-2 is set aside: it holds no parameters")
+
+
 def test_waits_are_bounded_and_a_cohort_is_never_everybody_by_mistake(tmp_path: Path) -> None:
     options: dict[str, Any] = {"timeout": 7, "min_responses": 2, "grace": 3, "evaluate_every": 1}
     server = play(sites(4), tmp_path, num_rounds=1, evaluation_timeout=9, **options)

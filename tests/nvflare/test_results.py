@@ -49,7 +49,7 @@ def test_what_the_selector_does_not_need_is_not_asked_for() -> None:
 
 
 def test_nothing_or_no_table_is_set_aside() -> None:
-    with pytest.raises(SetAsideError, match="other arrays than were sent: none"):
+    with pytest.raises(SetAsideError, match="it holds no parameters"):
         read(FLModel(ParamsType.FULL, {}))
     with pytest.raises(SetAsideError, match="its parameters are of type ndarray"):
         read(FLModel(ParamsType.FULL, np.zeros(3)))
