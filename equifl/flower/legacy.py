@@ -32,6 +32,7 @@ from equifl.flower.older_api import (
     is_number,
     message_of,
     node_of,
+    require_arrays,
     require_open,
 )
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite
@@ -190,6 +191,7 @@ class FairSelection(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Select clients; returns the strategy's instructions to them."""
+        require_arrays("parameters", parameters)
         self.parameters = parameters
         self._row = {"round": self.rounds_played, "selector": self._name, "seed": self.seed, "cohort": []}
         self._row |= {"local_loss": None, "bytes_down": 0, "bytes_up": 0}

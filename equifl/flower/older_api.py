@@ -87,11 +87,22 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def require_arrays(where: str, parameters: Parameters) -> None:
+    """Raise ValueError for parameters that are no arrays of NumPy, such as the trees of FedXgbBagging."""
+    kind = parameters.tensor_type
+    allowed = "'numpy.ndarray', as ndarrays_to_parameters writes them; updates of anything else, such as the trees of "
+    allowed += "FedXgbBagging, cannot be computed: use such a strategy without FairSelection"
+    require(f"{where}.tensor_type", kind, kind == "numpy.ndarray", allowed)
+
+
 def require_open(strategy: Strategy, k: int) -> None:
     """Raise ValueError for a strategy that would sample among the selected clients, or wait for more than k."""
     require("strategy", strategy, isinstance(strategy, Strategy), "a flwr.server.strategy.Strategy")
     for part in chain(strategy):
         name = type(part).__name__
+        given = getattr(part, "initial_parameters", None)
+        if given is not None:
+            require_arrays(f"{name}.initial_parameters", given)
         fraction = getattr(part, "fraction_fit", 1.0)
         why = "1.0, because FairSelection chooses the clients and the strategy takes them all"
         require(f"{name}.fraction_fit", fraction, fraction == 1.0, why)

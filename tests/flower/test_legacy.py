@@ -21,7 +21,7 @@ from flwr.common import (
 )
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
-from flwr.server.strategy import FedAdam, FedAvg, FedAvgM, FedMedian
+from flwr.server.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedXgbBagging
 from flwr.serverapp.strategy import FedAvg as NewerFedAvg
 
 from equifl import Rota, Selector, Uniform
@@ -327,6 +327,13 @@ def test_what_cannot_be_wrapped_is_refused_with_what_to_do() -> None:
         fair(Rota(), FedAvg(fraction_fit=0.5))
     with pytest.raises(ValueError, match=r"FedAvg\.min_fit_clients: 5 is not allowed; allowed: at most k = 3"):
         fair(Rota(), FedAvg(min_fit_clients=5, min_available_clients=5))
+    for trees in (Parameters([], ""), Parameters([b"{}"], "")):
+        with pytest.raises(ValueError, match=r"FedXgbBagging\.initial_parameters\.tensor_type: '' is not allowed"):
+            fair(Rota(), FedXgbBagging(initial_parameters=trees))
+    with pytest.raises(
+        ValueError, match=r"^parameters\.tensor_type: 'tree' is not allowed; allowed: 'numpy\.ndarray'"
+    ):
+        fair(Rota()).configure_fit(1, Parameters([b"{}"], "tree"), federation())
     with pytest.raises(ValueError, match=r"strategy: .* allowed: a flwr\.server\.strategy\.Strategy"):
         fair(Rota(), NewerFedAvg())
     with pytest.raises(ValueError, match=r"for those of flwr\.server\.strategy there is equifl\.flower\.legacy"):
