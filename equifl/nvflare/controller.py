@@ -317,6 +317,9 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             self._journal.state, self._journal.past = None, []
             self.start_round += self._played
             self.num_rounds = max(self._rounds - self._played, 0)
+        elif self.resume and self.folder and not Path(self.folder).is_absolute():
+            where = f"there is no run in {path}, which is within the results of this job"
+            self.warning(f"equifl: resume=True, but {where}; give an absolute path as folder, which outlives the job")
 
     def _first_model(self) -> FLModel:
         model = self.model

@@ -357,6 +357,14 @@ def test_a_run_is_not_overwritten_nor_resumed_with_another_model(tmp_path: Path)
     assert "per_round: 3 there, 2 here" in settings.log[-1]
 
 
+def test_a_folder_that_ends_with_the_job_cannot_be_resumed_and_says_so(tmp_path: Path) -> None:
+    text = "which is within the results of this job; give an absolute path as folder"
+    assert play(sites(3), tmp_path / "job", num_rounds=1, resume=True).logged(text)
+    assert not play(sites(3), tmp_path / "job", num_rounds=2, resume=True).logged(text)
+    assert not play(sites(3), tmp_path, num_rounds=1, resume=True, folder=str(tmp_path / "run")).logged(text)
+    assert not play(sites(3), tmp_path / "new", num_rounds=1).logged(text)
+
+
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     play(sites(3), tmp_path, num_rounds=1, folder="", save_filename="")
     assert list(tmp_path.iterdir()) == []
