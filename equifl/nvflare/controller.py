@@ -20,7 +20,7 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from equifl._numerics.checks import integer, require
+from equifl._numerics.checks import integer, known, require
 from equifl.aggregators import Aggregator
 from equifl.experiment.atomic_write import replacing
 from equifl.experiment.selector_tables import make_selector
@@ -34,7 +34,7 @@ from equifl.hosts.server_rule import ServerRule
 from equifl.hosts.updates import Updates
 from equifl.hosts.usable import MisfitError, SetAsideError, accuracies
 from equifl.nvflare.aggregator import CheckedAggregator
-from equifl.nvflare.job_json import plain_model, rule_of, table_of
+from equifl.nvflare.job_json import arguments_of, plain_model, rule_of, table_of
 from equifl.nvflare.results import STEPS, Keys, TrainResult, arrays_of, like, metrics_of, read_training, site_of
 from equifl.selectors import Selector
 from equifl.signals import Ints
@@ -117,6 +117,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         ignore_result_error: bool | None = True,
         **kwargs: Any,
     ) -> None:
+        known("FairFedAvg", kwargs, arguments_of(type(self)))
         # NVFlare writes a job by reading attributes with the names of arguments: each must stay what was given.
         self.selector = table_of(selector)
         self._chooser = frugal(make_selector("selector", self.selector, "FairFedAvg"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,19 @@ def rule_of(given: str | Mapping[str, Any] | Aggregator) -> tuple[str | dict[str
         return table, make_rule(table)
     except ValueError as error:
         raise ValueError(f"server_rule{str(error).removeprefix(WHERE)}") from None
+
+
+def arguments_of(kind: type) -> list[str]:
+    """The names of what a class and its bases take, by keyword, as they are made.
+
+    >>> from nvflare.app_common.workflows.fedavg import FedAvg
+    >>> {"stop_cond", "num_rounds", "persistor_id"} <= set(arguments_of(FedAvg))
+    True
+    """
+    makers = [vars(each)["__init__"] for each in kind.__mro__ if each is not object and "__init__" in vars(each)]
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    found = [p.name for make in makers for p in list(signature(make).parameters.values())[1:] if p.kind in named]
+    return list(dict.fromkeys(found))
 
 
 def plain_model(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from nvflare.job_config.base_fed_job import BaseFedJob
 from nvflare.job_config.script_runner import ScriptRunner
 from nvflare.recipe.spec import Recipe
 
-from equifl._numerics.checks import known, require
+from equifl._numerics.checks import keywords, known, require
 from equifl.nvflare.controller import FairFedAvg
+from equifl.nvflare.job_json import arguments_of
 from equifl.selectors import Selector
 
 _OF_A_SITE = ("train_script", "train_args", "launch_external_process", "command")
@@ -65,6 +66,7 @@ class FairFedAvgRecipe(Recipe):  # type: ignore[misc]
         key_metric: str = "accuracy",
         **options: Any,
     ) -> None:
+        known("FairFedAvgRecipe", options, [*keywords(FairFedAvgRecipe), *arguments_of(FairFedAvg)])
         arrays = isinstance(model, Mapping) and not ({"class_path", "path"} & model.keys())
         numpy = arrays or isinstance(model, ModelPersistor)
         self.train_script, self.train_args, self.command = train_script, train_args, command

@@ -399,6 +399,7 @@ def test_early_stopping_goes_on_where_it_was(tmp_path: Path) -> None:
         ({"server_rule": "memry"}, "server_rule: unknown server rule; did you mean `memory`?"),
         ({"server_rule": {"class": "memory", "keep": "file"}}, "aggregator.keep: 'file' is not allowed"),
         ({"server_rule": "size", "aggregator": Largest()}, "server_rule: 'size' is not allowed; allowed: '' with an"),
+        ({"stop_con": "accuracy > 1"}, "FairFedAvg: 'stop_con' is not known; did you mean 'stop_cond'?"),
         ({"num_clients": 0}, "num_clients: 0 is not allowed"),
         ({"min_responses": 4}, "min_responses: 4 is not allowed; allowed: at most num_clients = 3"),
         ({"timeout": 0}, "timeout: 0 is not allowed"),

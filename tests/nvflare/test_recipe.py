@@ -77,6 +77,14 @@ def test_sites_may_have_scripts_of_their_own(tmp_path: Path) -> None:
         recipe().set_per_site_config({"site-1": {"trainargs": ""}})
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("timout", "timeout"), ("train_arg", "train_args"), ("patince", "patience")]
+)
+def test_a_misspelt_option_has_a_hint(wrong: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"FairFedAvgRecipe: '{wrong}' is not known; did you mean '{meant}'"):
+        recipe(**{wrong: 5})
+
+
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(ValueError, match=r"model: .* is not allowed; allowed: a PyTorch module"):
         recipe(model=np.ones(3))
