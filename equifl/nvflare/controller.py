@@ -140,6 +140,11 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         if server_rule:
             self.server_rule, rule = rule_of(server_rule)
             self._rule = ServerRule(rule, Updates(), log)
+        if excluded := kwargs.get("exclude_vars"):
+            try:
+                re.compile(excluded)
+            except (re.error, TypeError) as error:
+                raise ValueError(f"exclude_vars: {excluded!r} is not a regular expression ({error})") from None
         super().__init__(
             *args,
             num_clients=num_clients,
@@ -180,7 +185,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
                 self.info(f"equifl: stopped early after round {self._played - 1} already; nothing is left to do")
                 return
             super().run()
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             self.panic(f"equifl: {error}")  # NVFlare would log no more than the type of an error
         finally:
             if self._journal is not None:
@@ -304,14 +309,17 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             ids=self._ids,
         )
         path = Path(self.engine.get_workspace().get_result_root(self.fl_ctx.get_job_id()), self.folder)
-        self._journal = Journal(
-            path if self.folder else None,
-            self._config(inner),
-            host="nvflare",
-            log=log,
-            resume=self.resume,
-            patience=60.0 if self.resume else 0.0,
-        )
+        try:
+            self._journal = Journal(
+                path if self.folder else None,
+                self._config(inner),
+                host="nvflare",
+                log=log,
+                resume=self.resume,
+                patience=60.0 if self.resume else 0.0,
+            )
+        except OSError as error:
+            raise ValueError(f"folder: {path} cannot be used ({error}); give one that the server may write") from error
         self.model = self._first_model()
         if self._journal.state is not None:
             self._take_up(self._journal.state, path)

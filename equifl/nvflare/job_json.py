@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from equifl._numerics.checks import require
+from equifl._numerics.checks import numbers, require
 from equifl.aggregators import Aggregator
 from equifl.experiment.rule_tables import WHERE, make_rule, rule_table
 from equifl.experiment.selector_tables import selector_table
@@ -24,7 +24,7 @@ def table_of(selector: str | Mapping[str, Any] | Selector) -> dict[str, Any]:
     """
     if isinstance(selector, str):
         return {"class": selector}
-    table = dict(selector) if isinstance(selector, Mapping) else selector_table(selector)
+    table = dict(selector) if isinstance(selector, Mapping) else selector_table(selector, "selector")
     try:
         json.dumps(table)
     except TypeError as error:
@@ -63,7 +63,7 @@ def arguments_of(kind: type) -> list[str]:
 
 def plain_model(model: Mapping[str, Any]) -> dict[str, Any]:
     """A model as nested lists of finite numbers."""
-    lists = {str(key): np.asarray(value, np.float32) for key, value in model.items()}
+    lists = {str(key): numbers(f"model[{key!r}]", value, np.float32) for key, value in model.items()}
     for key, array in lists.items():
         require(f"model[{key!r}]", array, bool(np.isfinite(array).all()), "finite numbers")
     return {key: array.tolist() for key, array in lists.items()}

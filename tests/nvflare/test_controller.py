@@ -365,6 +365,14 @@ def test_a_folder_that_ends_with_the_job_cannot_be_resumed_and_says_so(tmp_path:
     assert not play(sites(3), tmp_path / "new", num_rounds=1).logged(text)
 
 
+def test_a_folder_that_cannot_be_made_ends_the_job_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    server = play(sites(3), tmp_path, num_rounds=1, folder=str(tmp_path / "file" / "run"))
+    assert "equifl: folder: " in server.log[-1]
+    assert "file/run cannot be used ([Errno" in server.log[-1]
+    assert server.log[-1].endswith("give one that the server may write")
+
+
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     play(sites(3), tmp_path, num_rounds=1, folder="", save_filename="")
     assert list(tmp_path.iterdir()) == []
@@ -400,6 +408,7 @@ def test_early_stopping_goes_on_where_it_was(tmp_path: Path) -> None:
         ({"server_rule": {"class": "memory", "keep": "file"}}, "aggregator.keep: 'file' is not allowed"),
         ({"server_rule": "size", "aggregator": Largest()}, "server_rule: 'size' is not allowed; allowed: '' with an"),
         ({"stop_con": "accuracy > 1"}, "FairFedAvg: 'stop_con' is not known; did you mean 'stop_cond'?"),
+        ({"exclude_vars": "("}, "exclude_vars: '(' is not a regular expression (missing )"),
         ({"num_clients": 0}, "num_clients: 0 is not allowed"),
         ({"min_responses": 4}, "min_responses: 4 is not allowed; allowed: at most num_clients = 3"),
         ({"timeout": 0}, "timeout: 0 is not allowed"),
