@@ -456,6 +456,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         """The configuration for the run folder, with a simulation's keys."""
         mine: dict[str, Any] = {"aggregator": type(inner).__name__ if inner is not None else None}
         mine |= {} if self._rule is None else {"server_rule": self._rule.table}
+        mine |= {"exclude_vars": self.exclude_vars, "aggregation_weights": self.aggregation_weights or None}
         mine |= {"evaluate_every": self.evaluate_every, "guard": self.guard}
         mine |= {"sketch": asdict(self._sketch), "metrics": asdict(self._keys)}
         return {

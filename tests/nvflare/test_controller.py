@@ -357,6 +357,16 @@ def test_a_run_is_not_overwritten_nor_resumed_with_another_model(tmp_path: Path)
     assert "per_round: 3 there, 2 here" in settings.log[-1]
 
 
+@pytest.mark.parametrize("option", [{"exclude_vars": "^w$"}, {"aggregation_weights": {"site-1": 2.0}}])
+def test_a_run_is_not_resumed_with_another_average(option: dict[str, Any], tmp_path: Path) -> None:
+    for given, other in (({}, option), (option, {})):
+        folder = str(tmp_path / str(bool(given)))
+        play(sites(3), tmp_path, num_rounds=1, folder=folder, **given)
+        refused = play(sites(3), tmp_path, num_rounds=2, folder=folder, resume=True, **other)
+        assert f"nvflare.{next(iter(option))}" in refused.log[-1]
+        assert play(sites(3), tmp_path, num_rounds=2, folder=folder, resume=True, **given).logged("goes on after")
+
+
 def test_a_folder_that_ends_with_the_job_cannot_be_resumed_and_says_so(tmp_path: Path) -> None:
     text = "which is within the results of this job; give an absolute path as folder"
     assert play(sites(3), tmp_path / "job", num_rounds=1, resume=True).logged(text)
