@@ -108,13 +108,15 @@ class KindOfReplies:
     """Looks whether the first replies are of the kind they are read as, and names the arrays that are not in updates.
 
     Differences are looked at in the first round alone: from a model that began at 0 they may be like the model later.
+    `advice` is the error, where it is not Flower's.
 
     Attributes:
         known: whether replies are looked at no more.
     """
 
-    def __init__(self, updates: Updates, log: logging.Logger) -> None:
+    def __init__(self, updates: Updates, log: logging.Logger, advice: str = "") -> None:
         self._updates, self._log, self.known, self._told = updates, log, False, False
+        self._advice = advice or _OF_THE_OTHER_KIND[updates.difference]
 
     def check(self, sent: Arrays, replies: Sequence[Arrays]) -> None:
         """Raise ValueError if all of the first replies, two at least, look like those of the other kind."""
@@ -123,7 +125,10 @@ class KindOfReplies:
             names = f"{', '.join(left_out[:8])}{f' and {len(left_out) - 8} more' if left_out[8:] else ''}"
             self._log.info("equifl: integers and running statistics are not in the updates of selection: %s", names)
         self._told = True
-        found = [] if self.known else [self._updates.of_the_other_kind(sent, reply) for reply in replies]
+        self.decide([] if self.known else [self._updates.of_the_other_kind(sent, reply) for reply in replies])
+
+    def decide(self, found: Sequence[bool | None]) -> None:
+        """The same, from what `Updates.of_the_other_kind` says of each reply, for who does not keep them."""
         self.known = self.known or False in found or self._updates.difference
         if len(found) > 1 and all(found):
-            raise ValueError(_OF_THE_OTHER_KIND[self._updates.difference])
+            raise ValueError(self._advice)

@@ -31,7 +31,7 @@ from equifl.hosts.client_signals import ClientSignals, asked_of_clients
 from equifl.hosts.evenness import evenness
 from equifl.hosts.journal import Journal, State, model_of_state, model_to_state, options_of, unlike
 from equifl.hosts.server_rule import ServerRule
-from equifl.hosts.updates import Updates
+from equifl.hosts.updates import KindOfReplies, Updates
 from equifl.hosts.usable import MisfitError, SetAsideError, accuracies
 from equifl.nvflare.aggregator import CheckedAggregator
 from equifl.nvflare.job_json import arguments_of, plain_model, rule_of, table_of
@@ -42,6 +42,10 @@ from equifl.sketch import CountSketch
 
 log = logging.getLogger(__name__)
 
+_DIFFERENCES = (
+    "all results are sent as whole parameters (FULL), but look like differences w_i - w: weights are not so much "
+    "shorter than the model; let the script send weights, or flare.FLModel(params_type=ParamsType.DIFF, params=...)"
+)
 _LONG = 3600  # seconds; a day of silence is no training
 
 
@@ -250,6 +254,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:
         """The new global model; learn from the results, evaluate it, and record the round."""
         assert isinstance(self.aggregator, CheckedAggregator)
+        self._kind.decide(self._looks)
+        self._looks.clear()
         results, aside = dict(self.aggregator.results), dict(self.aggregator.aside)
         if self.aggregator.overflowed:
             self.warning(f"equifl: round {self._played}: the average is not finite; the model is unchanged")
@@ -297,8 +303,13 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         inner = self.aggregator
 
         def read(result: FLModel, sent: Mapping[str, NDArray[Any]]) -> TrainResult:
-            return read_training(result, sent, self._keys, wanted, self._sketch)
+            found = read_training(result, sent, self._keys, wanted, self._sketch)
+            if not found.difference and not self._kind.known:
+                self._looks.append(whole.of_the_other_kind(sent, found.arrays))
+            return found
 
+        whole, self._looks = Updates(), list[bool | None]()
+        self._kind = KindOfReplies(whole, log, _DIFFERENCES)
         wanted = self._needs | ({"losses"} if self._rule is not None and self._rule.needs_loss else set())
         self.aggregator = CheckedAggregator(
             read,
@@ -358,7 +369,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
             self.best_target_metric_value = None if np.isnan(best) else best
             self.num_fl_rounds_without_improvement = int(waited)
         self._played, self._named = int(state["rounds_played"]), len(self._ids)
-        self._fits = self._played > 0
+        self._fits = self._kind.known = self._played > 0
         self.info(f"equifl: goes on after round {self._played - 1} of the run in {path}")
 
     def _connected(self) -> list[str]:

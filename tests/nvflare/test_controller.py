@@ -170,6 +170,27 @@ def test_differences_and_whole_parameters_can_be_mixed(tmp_path: Path) -> None:
             np.testing.assert_allclose(model_in(tmp_path / other)[key], array, rtol=1e-5, atol=1e-6)
 
 
+def test_differences_that_are_sent_as_whole_parameters_end_the_job(tmp_path: Path) -> None:
+    model = {"w": np.ones(6, np.float32), "b": np.ones(2, np.float32), "steps": np.ones(1, np.float32)}
+
+    def as_difference(result: FLModel) -> FLModel:
+        result.params = {key: 0.1 * (array - model[key]) for key, array in result.params.items()}
+        return result
+
+    def said_so(result: FLModel) -> FLModel:
+        result.params_type = ParamsType.DIFF
+        return as_difference(result)
+
+    every: dict[str, Site] = {f"site-{i}": changed(i, as_difference) for i in (1, 2, 3)}
+    server = play(every, tmp_path, model=model)
+    assert len(server.cohorts) == 1
+    assert "equifl: all results are sent as whole parameters (FULL), but look like differences" in server.log[-1]
+    assert rows(tmp_path / "equifl") == []
+    assert len(play(sites(3, site_2=every["site-2"]), tmp_path / "one", model=model, num_rounds=2).cohorts) == 2
+    right: dict[str, Site] = {f"site-{i}": changed(i, said_so) for i in (1, 2, 3)}
+    assert len(play(right, tmp_path / "right", model=model, num_rounds=2).cohorts) == 2
+
+
 def test_a_site_may_train_a_part_of_the_model(tmp_path: Path) -> None:
     def only_w(result: FLModel) -> FLModel:
         return FLModel(ParamsType.FULL, {"w": result.params["w"]}, metrics=result.metrics, meta=result.meta)
