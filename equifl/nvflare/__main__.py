@@ -14,7 +14,10 @@ def main(arguments: list[str]) -> None:
     """Extend the class allow list of the startup kit that the command names."""
     match arguments:
         case ["allow", kit] if (Path(kit) / "startup").is_dir():
-            print(f"{allow(kit)}: allows {OURS}*; restart the server")
+            try:
+                print(f"{allow(kit)}: allows {OURS}*; restart the server")
+            except (ValueError, OSError) as error:
+                sys.exit(str(error))
         case ["allow", kit]:
             sys.exit(f"{kit}: is no startup kit of NVFlare; {USAGE}")
         case _:

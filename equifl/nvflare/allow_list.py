@@ -12,6 +12,7 @@ from nvflare.apis.fl_constant import WorkspaceConstants
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.widgets.component_path_authorizer import ALLOW_ALL, CLASS_ALLOW_LIST
 
+from equifl._numerics.checks import require
 from equifl.experiment.atomic_write import replacing
 
 OURS = "equifl.nvflare."  # a package, by its last dot
@@ -21,13 +22,19 @@ def allow(kit: Path | str) -> Path:
     """Add the classes of equifl.nvflare to the allow list of a site; returns the file that has the list.
 
     It writes `local/resources.json`, which NVFlare reads instead of `resources.json.default`; all other settings are
-    those of the file that was in force.
+    those of the file that was in force. ValueError for a file that is not as NVFlare writes it.
     """
     local = Path(kit) / WorkspaceConstants.SITE_FOLDER_NAME
     target = local / WorkspaceConstants.RESOURCES_CONFIG
     source = target if target.exists() else local / WorkspaceConstants.DEFAULT_RESOURCES_CONFIG
-    resources = json.loads(source.read_text()) if source.exists() else {"format_version": 2}
+    try:
+        resources = json.loads(source.read_text()) if source.exists() else {"format_version": 2}
+    except ValueError as error:
+        raise ValueError(f"{source}: is no JSON ({error}); mend it, or take the one that NVFlare made") from None
+    require(str(source), resources, isinstance(resources, dict), "a table, as NVFlare writes it")
     allowed = resources.get(CLASS_ALLOW_LIST, list(DEFAULT_CLASS_ALLOW_LIST))
+    names = isinstance(allowed, list) and all(isinstance(name, str) for name in allowed)
+    require(f"{source}: {CLASS_ALLOW_LIST}", allowed, names, 'a list of names, such as ["package."]')
     if OURS not in allowed and ALLOW_ALL not in allowed:
         local.mkdir(parents=True, exist_ok=True)
         with replacing(target) as file:

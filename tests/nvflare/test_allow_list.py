@@ -52,6 +52,26 @@ def test_a_list_that_allows_everything_is_left_alone(tmp_path: Path) -> None:
     assert allow(kit(tmp_path, {"class_allow_list": ["*"]})).name == "resources.json.default"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1', r"resources\.json: is no JSON \(Expecting"),
+        ("[]", r"resources\.json: \[\] is not allowed; allowed: a table"),
+        (
+            '{"class_allow_list": "a.b"}',
+            r"resources\.json: class_allow_list: 'a\.b' is not allowed; allowed: a list of",
+        ),
+        ('{"class_allow_list": [1]}', r"resources\.json: class_allow_list: \[1\] is not allowed; allowed: a list of"),
+    ],
+)
+def test_a_broken_file_is_named_and_left_as_it_is(text: str, message: str, tmp_path: Path) -> None:
+    file = kit(tmp_path) / "local" / "resources.json"
+    file.write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        main(["allow", str(tmp_path)])
+    assert file.read_text() == text
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["allow", str(kit(tmp_path / "server"))])
     assert "resources.json: allows equifl.nvflare.*; restart the server" in capsys.readouterr().out
