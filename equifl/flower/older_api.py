@@ -97,7 +97,8 @@ def require_arrays(where: str, parameters: Parameters) -> None:
 
 def require_open(strategy: Strategy, k: int) -> None:
     """Raise ValueError for a strategy that would sample among the selected clients, or wait for more than k."""
-    require("strategy", strategy, isinstance(strategy, Strategy), "a flwr.server.strategy.Strategy")
+    what = "a flwr.server.strategy.Strategy; for those of flwr.serverapp.strategy there is equifl.flower.FairSelection"
+    require("strategy", strategy, isinstance(strategy, Strategy), what)
     for part in chain(strategy):
         name = type(part).__name__
         given = getattr(part, "initial_parameters", None)

@@ -334,7 +334,7 @@ def test_what_cannot_be_wrapped_is_refused_with_what_to_do() -> None:
         ValueError, match=r"^parameters\.tensor_type: 'tree' is not allowed; allowed: 'numpy\.ndarray'"
     ):
         fair(Rota()).configure_fit(1, Parameters([b"{}"], "tree"), federation())
-    with pytest.raises(ValueError, match=r"strategy: .* allowed: a flwr\.server\.strategy\.Strategy"):
+    with pytest.raises(ValueError, match=r"for those of flwr\.serverapp\.strategy there is equifl\.flower\.Fair"):
         fair(Rota(), NewerFedAvg())
     with pytest.raises(ValueError, match=r"for those of flwr\.server\.strategy there is equifl\.flower\.legacy"):
         newer.FairSelection(cast(Any, FedAvg()), Rota(), k=3)
