@@ -162,6 +162,7 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._name = name_of(self._chooser)
         self._keys = Keys(loss, accuracy, size)
         self._needs = asked_of_clients(self._chooser)
+        self._wanted = self._needs | ({"losses"} if self._rule is not None and self._rule.needs_loss else set())
         self._sketch = CountSketch(length=self.sketch_length)
         self._known = ClientSignals(self._sketch, guard=self.guard)
         self._ids: dict[
@@ -303,14 +304,13 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         inner = self.aggregator
 
         def read(result: FLModel, sent: Mapping[str, NDArray[Any]]) -> TrainResult:
-            found = read_training(result, sent, self._keys, wanted, self._sketch)
+            found = read_training(result, sent, self._keys, self._wanted, self._sketch)
             if not found.difference and not self._kind.known:
                 self._looks.append(whole.of_the_other_kind(sent, found.arrays))
             return found
 
         whole, self._looks = Updates(), list[bool | None]()
         self._kind = KindOfReplies(whole, log, _DIFFERENCES)
-        wanted = self._needs | ({"losses"} if self._rule is not None and self._rule.needs_loss else set())
         self.aggregator = CheckedAggregator(
             read,
             inner,
@@ -400,10 +400,9 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         self._fits = self._fits or bool(results)
         reasons = {str(error) for error in aside.values() if isinstance(error, MisfitError)}
         if not self._fits and len(aside) > 1 == len(reasons) and len(aside) == len(self._asked) - len(silent):
-            raise ValueError(
-                f"no result can be used: {reasons.pop()}. The selector needs "
-                f"{' and '.join(sorted(self._needs)) or 'nothing'}; let the script send it, or name its metric (loss=)"
-            )
+            needs = " and ".join(sorted(self._wanted))
+            advice = f". The server needs {needs}; let the script send it, or name its metric (loss=)" if needs else ""
+            raise ValueError(f"no result can be used: {reasons.pop()}{advice}")
 
     def _remember(self, results: Mapping[str, TrainResult]) -> None:
         if not self._asked:

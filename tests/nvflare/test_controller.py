@@ -239,6 +239,8 @@ def test_scripts_that_send_no_parameters_end_the_job_with_what_to_do(nothing: An
     assert len(server.cohorts) == 1
     assert "equifl: no result can be used: it holds no parameters, which a script sends as" in server.log[-1]
     assert not server.logged("silent")
+    nothing_else = play(every, tmp_path / "uniform", num_rounds=5, selector="uniform")
+    assert nothing_else.log[-1].endswith("it holds no parameters, which a script sends as flare.FLModel(params=...)")
     one = play(sites(3, site_2=changed(2, without)), tmp_path / "one", num_rounds=1)
     assert one.logged("round 0: a result of site-2 is set aside: it holds no parameters")
 
