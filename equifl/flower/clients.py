@@ -69,7 +69,8 @@ class Clients:
         self._kind = KindOfReplies(self._updates, log)
         self._known = ClientSignals(sketch, guard=guard)
         require("participation", participation, participation in get_args(Counted), "'all' or 'present'")
-        self._attendance, self.back_off = Attendance(participation), BackOff()
+        self._attendance = Attendance(participation)
+        self._silence = self.back_off, self.evaluating = BackOff(), BackOff("evaluating")
         self.present: Collection[int] = ()  # the nodes that were online as the round began
         self._fits = False  # whether any reply was usable so far
         self._agreed: dict[str, Form] = {}  # forms on which two nodes or more agreed, by what they replied to
@@ -226,8 +227,8 @@ class Clients:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The state as plain arrays, without what the records hold."""
-        known = self._known.state() | self._attendance.state() | self.back_off.state()
-        return known | self._roster.state()
+        known = self._known.state() | self._attendance.state() | self._roster.state()
+        return known | self.back_off.state() | self.evaluating.state()
 
     def load(self, state: Mapping[str, NDArray[Any]], cohorts: Sequence[Sequence[int]]) -> None:
         """Restore what `state` returned after rounds with these cohorts; ValueError if that cannot be."""
@@ -236,7 +237,8 @@ class Clients:
         self._roster, known = roster, len(roster)
         self._known.load(state, known, cohorts)
         self._attendance.load(state, known, len(cohorts))
-        self.back_off.load(state)
+        for each in self._silence:
+            each.load(state)
         self._fits = self._kind.known = bool((self._known.times_selected() > 0).any())
 
     def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
@@ -272,7 +274,8 @@ class Clients:
         if free:
             self._known.forget(free)
             self._attendance.forget(free)
-            self.back_off.forget(free)
+            for each in self._silence:
+                each.forget(free)
             if self._rule is not None:
                 self._rule.forget(free)
 

@@ -301,7 +301,7 @@ class FairSelection(Strategy):
         self._sent = self._write(
             "evaluate",
             grid,
-            lambda: self._awake(self.clients.meet(grid)),
+            lambda: self._awake(self.clients.meet(grid), to_evaluate=True),
             lambda part: self.strategy.configure_evaluate(self._number, arrays, config, part),
         )
         return self._sent
@@ -309,6 +309,7 @@ class FairSelection(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The strategy's metrics, and fairness over the clients that evaluated; ends the round."""
         first = self.clients.first_of_each(replies, self._sent)
+        self._count_mute({reply.metadata.src_node_id for reply in first})
         self._sent = []
         usable = self.clients.usable_evaluations(self.rounds_played, first)
         failed = [reply for reply in first if reply.has_error()]
@@ -351,11 +352,25 @@ class FairSelection(Strategy):
         self._enough = min(self.wait_for, max(found, 1))
         return self.clients.meet(grid)
 
-    def _awake(self, online: list[int]) -> list[int]:
-        """The nodes that may be asked: who was silent for long rests, as long as there are enough others."""
+    def _awake(self, online: list[int], *, to_evaluate: bool = False) -> list[int]:
+        """The nodes that may be asked: who was silent for long rests, as long as there are enough others.
+
+        Who is mute in training does not evaluate either, but who is mute in evaluations trains.
+        """
         nodes = dict(zip(self.clients.of(online).tolist(), online, strict=True))
-        awake = self.clients.back_off.awake(nodes, self.rounds_played, least=self.k + self.extra)
+        least = least_nodes(self.strategy, "evaluate") if to_evaluate else self.k + self.extra
+        awake = self.clients.back_off.awake(nodes, self.rounds_played, least=least)
+        if to_evaluate:
+            awake = self.clients.evaluating.awake(awake, self.rounds_played, least=least)
         return [nodes[client] for client in awake]
+
+    def _count_mute(self, first: Collection[int]) -> None:
+        """Count who did not evaluate; who replied late in training as well, and was not waited for, is mute there."""
+        silent = {message.metadata.dst_node_id for message in self._sent}.difference(first)
+        evaluating, answered = self.clients.evaluating, self.clients.of(first).tolist()
+        evaluating.count(self.rounds_played, answered=answered, silent=self.clients.of(silent).tolist())
+        mute = [client for client in self._row.get("late", ()) if client in evaluating]
+        self.clients.back_off.count(self.rounds_played, answered=(), silent=mute)
 
     def _count_silence(self, first: Collection[int]) -> None:
         """Count who did not answer; not those whom nobody waited for, which the round's row then names."""

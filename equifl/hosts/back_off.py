@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from equifl.hosts.journal import require_list
 
 _LONGEST = 2**16  # rounds
-_STATE = ("back_off.clients", "back_off.silences", "back_off.until")
 
 
 class BackOff:
     """How often each client was silent in a row, and the round from which on it may be asked again.
+
+    `name`: of its arrays in a checkpoint.
 
     >>> mute = BackOff()
     >>> for round in range(8):
@@ -28,9 +29,14 @@ class BackOff:
     7
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "back_off") -> None:
+        self._names = [f"{name}.{column}" for column in ("clients", "silences", "until")]
         self._silences: dict[int, int] = {}
         self._until: dict[int, int] = {}
+
+    def __contains__(self, client: int) -> bool:
+        """Whether it was silent when it was last asked."""
+        return client in self._silences
 
     def awake(self, clients: Iterable[int], round: int, *, least: int) -> list[int]:
         """Those of these clients that may be asked, in order; where there are too few, also who may be soonest."""
@@ -60,15 +66,15 @@ class BackOff:
         """All of it, as plain arrays."""
         silences = [*self._silences.values()]
         columns = ([*self._silences], silences, [self._until[client] for client in self._silences])
-        return {name: np.array(column, np.int64) for name, column in zip(_STATE, columns, strict=True)}
+        return {name: np.array(column, np.int64) for name, column in zip(self._names, columns, strict=True)}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `state` returned; earlier versions kept nothing of it."""
-        if _STATE[0] not in state:
+        if self._names[0] not in state:
             return
-        for name in _STATE:
+        for name in self._names:
             require_list(state, name, "i")
-        clients, silences, until = (state[name].tolist() for name in _STATE)
+        clients, silences, until = (state[name].tolist() for name in self._names)
         if not len(clients) == len(silences) == len(until):
-            raise ValueError(f"checkpoint: {', '.join(_STATE)} are not of the same length")
+            raise ValueError(f"checkpoint: {', '.join(self._names)} are not of the same length")
         self._silences, self._until = dict(zip(clients, silences, strict=True)), dict(zip(clients, until, strict=True))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
-from equifl import PowerOfChoice, Rota, Uniform
+from equifl import PowerOfChoice, Rota, Selector, Uniform
 from equifl.flower import FairSelection
 from tests.flower.conftest import Clock
 from tests.flower.federation import initial_arrays
-from tests.flower.pretend_grid import PretendGrid, cohorts, failing, fair, grid_of, play, rows, silent
+from tests.flower.pretend_grid import Fault, PretendGrid, cohorts, failing, fair, grid_of, play, rows, silent
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 
@@ -100,11 +100,58 @@ def test_a_mute_node_is_not_waited_for_in_evaluations_either() -> None:
     assert grid.asked_to("evaluate").count(nodes_of(grid, 4)[0]) == 8
 
 
+def silent_to(kind: str) -> Fault:
+    return lambda question, reply: [] if question.metadata.message_type == kind else [reply]
+
+
+@pytest.mark.parametrize("selector", [Rota(), Uniform(), PowerOfChoice()], ids=lambda one: type(one).__name__)
+def test_a_mute_node_among_many_delays_few_evaluations(selector: Selector) -> None:
+    """It is seldom chosen to train, so that its silence in training alone would hardly count."""
+    grid = grid_of(40)
+    (mute,) = nodes_of(grid, 7)
+    grid.faults[mute] = silent
+    play(fair(selector, k=4), grid, 40)
+    assert grid.asked_to("evaluate").count(mute) <= 6
+    assert grid.asked_to("evaluate").count(nodes_of(grid, 8)[0]) == 40
+
+
+def test_who_is_silent_to_evaluations_alone_trains_as_ever() -> None:
+    grid = grid_of()
+    (mute,) = nodes_of(grid, 3)
+    grid.faults[mute] = silent_to("evaluate")
+    strategy = fair(Rota(), k=4)
+    play(strategy, grid, 16)
+    assert grid.asked_to("evaluate").count(mute) == 5, "in rounds 1, 2, 4, 8 and 16"
+    assert grid.asked_to("train").count(mute) == 8
+    grid.faults = {}
+    play(strategy, grid, 20, strategy.arrays)
+    assert grid.asked_to("evaluate").count(mute) == 5 + 5, "from round 32 on"
+
+
+@pytest.mark.parametrize("selector", [Rota(), Uniform(), PowerOfChoice()], ids=lambda one: type(one).__name__)
+def test_with_extra_mute_nodes_rest_and_late_ones_do_not(selector: Selector, tmp_path: Path) -> None:
+    grid = grid_of(20)
+    mute, slow = nodes_of(grid, 3, 7), nodes_of(grid, 5)
+    grid.faults = dict.fromkeys(mute, silent)
+    grid.looks = dict.fromkeys(slow, 10**9)
+    strategy = fair(selector, k=4, extra=2, folder=tmp_path)
+    play(strategy, grid, 40)
+    assert any(row["late"] for row in rows(tmp_path))
+    assert all(grid.asked_to(kind).count(node) <= 6 for node in mute for kind in ("train", "evaluate"))
+    (client,) = strategy.clients.of(slow)
+    assert client not in strategy.clients.back_off
+    assert grid.asked_to("evaluate").count(slow[0]) == 40
+
+
 def test_a_run_that_is_resumed_knows_who_was_mute(tmp_path: Path) -> None:
     def mute() -> PretendGrid:
         grid = grid_of()
         grid.faults = dict.fromkeys(nodes_of(grid, 2, 5), silent)
+        grid.faults |= dict.fromkeys(nodes_of(grid, 1), silent_to("evaluate"))
         return grid
+
+    def evaluators(folder: Path) -> list[list[bool]]:
+        return [[value is not None for value in row["client_accuracy"]] for row in rows(folder)]
 
     options: dict[str, Any] = {"probe": "newcomers", "k": 5}
     play(fair(Rota(), folder=tmp_path / "whole", **options), mute(), 12)
@@ -114,6 +161,8 @@ def test_a_run_that_is_resumed_knows_who_was_mute(tmp_path: Path) -> None:
     )
     play(second, mute(), 7, second.arrays)
     assert cohorts(tmp_path / "parts") == cohorts(tmp_path / "whole")
+    assert evaluators(tmp_path / "parts") == evaluators(tmp_path / "whole")
+    assert second.clients.evaluating.state()["evaluating.silences"].max() == 4, "asked in rounds 1, 2, 4 and 8"
     seats = np.bincount(list(itertools.chain(*cohorts(tmp_path / "whole"))), minlength=8)
     assert seats[6:].tolist() == [4, 4], "the two that nobody knows yet"
     assert seats[:6].min() > 7

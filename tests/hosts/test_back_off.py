@@ -22,6 +22,8 @@ def test_once_silent_is_not_mute() -> None:
     mute = BackOff()
     mute.count(0, answered=[3], silent=[7])
     assert mute.awake([7, 3], 1, least=0) == [7, 3]
+    assert 7 in mute
+    assert 3 not in mute
 
 
 def test_an_answer_ends_it() -> None:
@@ -55,6 +57,9 @@ def test_it_is_restored() -> None:
     assert [7 in again.awake([3, 7], round, least=1) for round in range(5, 9)] == [False, False, True, True]
     whole.load({})  # of an earlier version
     assert asked_in(whole, 3) == [0, 1]
+    other = BackOff("other")
+    other.load(parts.state())  # which are not its own
+    assert asked_in(other, 3) == [0, 1]
     with pytest.raises(ValueError, match=r"`back_off\.until` is missing"):
         again.load({name: array for name, array in parts.state().items() if "until" not in name})
     with pytest.raises(ValueError, match="not of the same length"):
