@@ -85,6 +85,7 @@ class Clients:
         self._roster.online(online)
         if self._roster.unmet():  # else no request: Flower copies the information on all nodes
             self._roster.meet(node for node in nodes_of(grid) if node.node_id in online)
+        self._forget_silence(self._roster.moved())
         return self._roster.in_order(online)
 
     def of(self, node_ids: Iterable[int]) -> Ints:
@@ -274,10 +275,13 @@ class Clients:
         if free:
             self._known.forget(free)
             self._attendance.forget(free)
-            for each in self._silence:
-                each.forget(free)
             if self._rule is not None:
                 self._rule.forget(free)
+        self._forget_silence({*free, *self._roster.moved()})
+
+    def _forget_silence(self, clients: Collection[int]) -> None:
+        for each in self._silence:
+            each.forget(clients)
 
     def _done(self, nodes: list[int]) -> list[bool]:
         """For each node, whether its client's loss is known or not needed."""

@@ -54,6 +54,7 @@ class Roster:
         self._admits_any = False  # whether a node was seen that made its own key
         self._warned: set[str] = set()
         self._news: set[int] = set()  # clients whose names have changed
+        self._moved: set[int] = set()  # clients whose node is another one now
 
     def __len__(self) -> int:
         return len(self.identities)
@@ -156,6 +157,12 @@ class Roster:
         self._news.clear()
         return found
 
+    def moved(self) -> list[int]:
+        """The clients whose node is another one since they were last asked for: what that one did is not theirs."""
+        found = sorted(self._moved)
+        self._moved.clear()
+        return found
+
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it, as plain arrays."""
         nodes = {node: client for node, client in self._nodes.items() if client is not None}
@@ -228,7 +235,7 @@ class Roster:
         taker = None if client is None else self._node_of.get(client)
         if client is None or taker is None or taker == node:
             return
-        self._node_of[client] = node
+        self._assign(node, client)
         self._nodes[taker] = None
         name, number = self._claims.get(taker, (self.identities[client], 1))
         self._claim(taker, name, number + 1)
@@ -266,6 +273,8 @@ class Roster:
 
     def _assign(self, node_id: int, client: int) -> None:
         self._nodes[node_id] = client
+        if self._node_of.get(client, node_id) != node_id:
+            self._moved.add(client)
         self._node_of[client] = node_id
 
     def _number(self, identity: str) -> int:

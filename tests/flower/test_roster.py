@@ -128,8 +128,11 @@ def test_a_node_that_restarts_while_flower_still_shows_the_old_one_is_the_same(t
     assert rows(tmp_path)[-1]["participants"] == 6
 
 
-def test_a_name_that_was_taken_while_its_node_was_away_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
-    """Without keys. The honest node had none of 40 seats after that."""
+@pytest.mark.parametrize("goes_silent", [False, True])
+def test_a_name_that_was_taken_while_its_node_was_away_is_given_back(
+    goes_silent: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without keys. The honest node had none of 40 seats after that; nor does it rest for a taker that went silent."""
     strategy, grid = fair(Rota(), k=3), grid_of(6)
     play(strategy, grid, 4)
     honest, liar = node_on(grid, 4), 9999
@@ -138,13 +141,34 @@ def test_a_name_that_was_taken_while_its_node_was_away_is_given_back(caplog: pyt
     grid.partitions[liar] = 4
     play(strategy, grid, 4, strategy.arrays)
     assert strategy.clients.of([liar]).tolist() == [4], "it looks like a restart"
+    if goes_silent:
+        grid.faults[liar] = silent
+        play(strategy, grid, 20, strategy.arrays)
+        assert 4 in strategy.clients.back_off
+        assert 4 in strategy.clients.evaluating
     grid.offline = set()
+    grid.faults = {}
     with caplog.at_level(logging.WARNING, "flwr"):
         play(strategy, grid, 14, strategy.arrays)
     assert "node 9999 says it is partition-id:4, which another node is" in caplog.text
     assert strategy.clients.of([honest, liar]).tolist()[0] == 4
     assert strategy.clients.of([liar]).tolist() != [4]
     assert seats(grid, honest) - before >= 14 * 3 // 7 - 1
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_who_was_mute_and_restarts_is_asked_at_once(keyed: bool) -> None:
+    strategy = fair(Rota(), k=3)
+    grid = PretendGrid({100 + i: i for i in range(6)}, **({"public_key": by_key} if keyed else {}))
+    play(strategy, grid, 4)
+    grid.faults[104] = silent
+    play(strategy, grid, 20, strategy.arrays)
+    assert 4 in strategy.clients.back_off
+    del grid.partitions[104]
+    grid.partitions[204] = 4
+    play(strategy, grid, 6, strategy.arrays)
+    assert seats(grid, 204) >= 2
+    assert strategy.clients.of([204]).tolist() == [4]
 
 
 @pytest.mark.parametrize("liar_has_a_key", [True, False])
