@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from equifl._numerics.checks import require
-from equifl.flower.forms import Form, Layout, common_form
+from equifl.flower.forms import Agreed, Form, Layout, kinds_of
 from equifl.flower.replies import (
     TrainNews,
     decoded,
@@ -73,7 +73,7 @@ class Clients:
         self._silence = self.back_off, self.evaluating = BackOff(), BackOff("evaluating")
         self.present: Collection[int] = ()  # the nodes that were online as the round began
         self._fits = False  # whether any reply was usable so far
-        self._agreed: dict[str, Form] = {}  # forms on which two nodes or more agreed, by what they replied to
+        self._agreed = Agreed()
         self.aside: set[int] = set()  # nodes of which a reply was set aside, until somebody clears it
 
     def __len__(self) -> int:
@@ -146,8 +146,9 @@ class Clients:
             return found
 
         news, aside = sorted_out(replies, read)
-        alike = self._alike("train", {node: one.form for node, one in news.items() if one.form is not None}, aside)
-        news = {node: news[node] for node in alike}
+        forms = {node: one.form for node, one in news.items() if one.form is not None}
+        kinds = kinds_of(next(iter(asked.values()), ()))
+        news = {node: news[node] for node in self._alike("train", forms, aside, len(asked), kinds)}
         self.set_aside(f"round {round + 1}: a reply of", aside)
         self._fits = self._fits or bool(news)
         self._kind.check(model, [one.arrays for one in news.values()])
@@ -187,8 +188,8 @@ class Clients:
         self._remember(news)
         return total
 
-    def usable_evaluations(self, round: int, replies: Iterable[Message]) -> list[Message]:
-        """The replies that the strategy can average; the others are set aside, with a warning each."""
+    def usable_evaluations(self, round: int, replies: Iterable[Message], asked: int = 0) -> list[Message]:
+        """The replies, of so many nodes asked, that the strategy can average; the others are set aside, and named."""
         evaluated = {reply.metadata.src_node_id: reply for reply in replies}
 
         def read(reply: Message) -> Form:
@@ -196,7 +197,7 @@ class Clients:
             return form_of_evaluation(reply, self._reads.weight)
 
         forms, aside = sorted_out(evaluated.values(), read)
-        usable = self._alike("evaluate", forms, aside)
+        usable = self._alike("evaluate", forms, aside, asked)
         self.set_aside(f"round {round + 1}: an evaluation of", aside)
         return [evaluated[node] for node in usable]
 
@@ -229,7 +230,7 @@ class Clients:
     def state(self) -> dict[str, NDArray[Any]]:
         """The state as plain arrays, without what the records hold."""
         known = self._known.state() | self._attendance.state() | self._roster.state()
-        return known | self.back_off.state() | self.evaluating.state()
+        return known | self.back_off.state() | self.evaluating.state() | self._agreed.state()
 
     def load(self, state: Mapping[str, NDArray[Any]], cohorts: Sequence[Sequence[int]]) -> None:
         """Restore what `state` returned after rounds with these cohorts; ValueError if that cannot be."""
@@ -238,11 +239,13 @@ class Clients:
         self._roster, known = roster, len(roster)
         self._known.load(state, known, cohorts)
         self._attendance.load(state, known, len(cohorts))
-        for each in self._silence:
+        for each in (*self._silence, self._agreed):
             each.load(state)
         self._fits = self._kind.known = bool((self._known.times_selected() > 0).any())
 
-    def _alike(self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError]) -> list[int]:
+    def _alike(
+        self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError], asked: int, sent: str = ""
+    ) -> list[int]:
         """The nodes whose replies a strategy can average; it sets the others aside."""
         if not self._reads.averages:
             return list(forms)
@@ -251,14 +254,9 @@ class Clients:
                 node: form._replace(metrics=tuple((name, None) for name, _ in form.metrics))
                 for node, form in forms.items()
             }
-        common = common_form(forms.values(), self._agreed.get(kind))
-        alike = [node for node, form in forms.items() if form == common]
-        if common is not None and len(alike) > 1:
-            self._agreed[kind] = common
-        for node, form in forms.items():
-            if form != common:
-                why = form.unlike(common or self._agreed.get(kind))
-                aside[node] = SetAsideError(f"it cannot be averaged with the others: {why}")
+        by_name = asked if kind in self._reads.by_name else None
+        alike, others = self._agreed.sort_out(kind, forms, asked=by_name, sent=sent)
+        aside |= others
         return alike
 
     def _identity(self, reply: Message) -> str:

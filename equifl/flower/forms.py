@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-# The record, name and shape of each array, in order. A vector of uint8 is an object as bytes, of any length.
-Layout: TypeAlias = tuple[tuple[str, str, tuple[int, ...] | None], ...]
+from equifl.hosts.usable import SetAsideError
+
+# The record, name, shape and kind of each array, in order. A vector of uint8 is an object as bytes, of any length.
+Layout: TypeAlias = tuple[tuple[str, str, tuple[int, ...] | None, str], ...]
 Arrays: TypeAlias = Mapping[str, Mapping[str, NDArray[Any]]]  # by record and name
+_KEY = "forms"
 
 
 class Form(NamedTuple):
@@ -22,6 +27,11 @@ class Form(NamedTuple):
     kinds: str
     metrics: tuple[tuple[str, int | None], ...]  # with the lengths of lists
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the metrics."""
+        return frozenset(name for name, _ in self.metrics)
+
     def unlike(self, common: Form | None) -> str:
         """In which way it differs."""
         if self.odd or common is None or common.odd:
@@ -31,12 +41,22 @@ class Form(NamedTuple):
 
 
 def layout_of(arrays: Arrays) -> Layout:
-    """The record, name and shape of each array."""
+    """The record, name, shape and kind of each array: real numbers, or integers."""
     return tuple(
-        (record, name, None if array.dtype == "uint8" and array.ndim == 1 else array.shape)
+        (
+            record,
+            name,
+            None if array.dtype == "uint8" and array.ndim == 1 else array.shape,
+            "f" if array.dtype.kind in "fc" else "i",
+        )
         for record, named in arrays.items()
         for name, array in named.items()
     )
+
+
+def kinds_of(layout: Layout) -> str:
+    """The kinds of the arrays."""
+    return "".join(kind for *_, kind in layout)
 
 
 def form_of(content: RecordDict, arrays: Arrays, sent: Layout | None) -> Form:
@@ -48,22 +68,22 @@ def form_of(content: RecordDict, arrays: Arrays, sent: Layout | None) -> Form:
         layout = layout_of(arrays)
         if len(arrays) != 1:
             odd.append(f"{len(arrays)} array records instead of 1")
-        if [entry[1:] for entry in layout] != [entry[1:] for entry in sent]:
+        if [entry[1:3] for entry in layout] != [entry[1:3] for entry in sent]:
             odd += ["other arrays than were sent", layout]
-        kinds = "".join(
-            "f" if array.dtype.kind in "fc" else "i" for named in arrays.values() for array in named.values()
-        )
+        kinds = kinds_of(layout)
     named = {name: value for record in metrics.values() for name, value in record.items()}
     lengths = sorted((name, len(value) if isinstance(value, list) else None) for name, value in named.items())
     names = sorted([*metrics, *(arrays if sent is not None else ())])
     return Form(tuple(odd), tuple(names), kinds, tuple(lengths))
 
 
-def common_form(forms: Iterable[Form], agreed: Form | None) -> Form | None:
-    """The form of most replies; None if none can be used.
+def common_form(forms: Iterable[Form], agreed: Form | None, *, asked: int | None, sent: str) -> Form | None:
+    """The form of most replies to arrays of the kinds `sent`; None if none can be used.
 
     An odd form is how a client is written only if two nodes at least send it, and no other was `agreed` on before: one
-    reply never decides.
+    reply never decides. Nor does it where metrics are read by their names: a form that lacks some of those agreed on
+    is how clients are written now only if two nodes send it, and more than two thirds of those `asked` (None: names do
+    not matter). Arrays of the kinds that were sent are always fit.
     """
     counts = Counter(forms)
 
@@ -71,6 +91,60 @@ def common_form(forms: Iterable[Form], agreed: Form | None) -> Form | None:
         if agreed is None:
             return not form.odd or counts[form] > 1
         grown = len(form.kinds) != len(agreed.kinds)  # the strategy may send other arrays than before
-        return form.odd == agreed.odd and (grown or form.kinds == agreed.kinds)
+        kinds = grown or form.kinds in (agreed.kinds, sent)
+        names = asked is None or form.names >= agreed.names or 3 * counts[form] > max(2 * asked, 3)
+        return form.odd == agreed.odd and kinds and names
 
-    return max(filter(fits, counts), key=lambda form: (counts[form], form == agreed, not form.odd), default=None)
+    def rank(form: Form) -> tuple[int, bool, bool, bool]:
+        return counts[form], form.kinds == sent, form == agreed, not form.odd
+
+    return max(filter(fits, counts), key=rank, default=None)
+
+
+class Agreed:
+    """The forms that two nodes or more agreed on, by what they replied to."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, Form] = {}
+        self._alone: dict[str, tuple[int, Form]] = {}  # the last node whose reply was the only one, before they agreed
+
+    def sort_out(
+        self, kind: str, forms: Mapping[int, Form], *, asked: int | None, sent: str
+    ) -> tuple[list[int], dict[int, SetAsideError]]:
+        """The nodes whose replies can be averaged, and why those of the others cannot."""
+        agreed = self._forms.get(kind)
+        common = common_form(forms.values(), agreed, asked=asked, sent=sent)
+        alike = [node for node, form in forms.items() if form == common]
+        aside = {
+            node: SetAsideError(f"it cannot be averaged with the others: {form.unlike(common or agreed)}")
+            for node, form in forms.items()
+            if form != common
+        }
+        if common is not None and (len(alike) > 1 or (agreed is None and self._is_second(kind, alike[0], common))):
+            if agreed is not None and common.names > agreed.names:  # what some send beside is not asked of all
+                common = common._replace(metrics=tuple(entry for entry in common.metrics if entry[0] in agreed.names))
+            self._forms[kind] = common
+        return alike, aside
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it, as an array of a checkpoint."""
+        return {_KEY: np.array(json.dumps(self._forms))}
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore what `state` returned; earlier versions kept nothing of it."""
+        if _KEY not in state:
+            return
+        try:
+            saved = json.loads(str(state[_KEY]))
+            self._forms = {str(kind): Form(*map(_tuples, form)) for kind, form in saved.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"checkpoint: `{_KEY}` cannot be read: {error}") from None
+
+    def _is_second(self, kind: str, node: int, form: Form) -> bool:
+        """Whether another node's reply, alone in its round, had this form."""
+        before, self._alone[kind] = self._alone.get(kind), (node, form)
+        return before is not None and before[0] != node and before[1] == form
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -107,6 +107,8 @@ def read_training(
             check_array(key, array, sent.get(key))
     arrays = {key: array for record in named.values() for key, array in record.items()}
     _check_metrics(metrics, reads.weight, reads.loss)
+    for name in reads.others:
+        number(metrics, name)
     local_loss = training_loss(metrics, loss, needed="losses" in needs)
     update = updates.sketch(sent, arrays, sketch) if "updates" in needs else None
     examples = count(metrics, size) if isinstance(metrics.get(size), int | float) else None

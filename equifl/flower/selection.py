@@ -310,8 +310,8 @@ class FairSelection(Strategy):
         """The strategy's metrics, and fairness over the clients that evaluated; ends the round."""
         first = self.clients.first_of_each(replies, self._sent)
         self._count_mute({reply.metadata.src_node_id for reply in first})
+        usable = self.clients.usable_evaluations(self.rounds_played, first, len(self._sent))
         self._sent = []
-        usable = self.clients.usable_evaluations(self.rounds_played, first)
         failed = [reply for reply in first if reply.has_error()]
         metrics = self.strategy.aggregate_evaluate(self._number, [*usable, *failed]) if usable else None
         reported = {reply.metadata.src_node_id: metrics_of(reply) for reply in usable}

@@ -10,9 +10,11 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedAvg, Strategy
 
 from equifl._numerics.checks import require
+
+_CLIPPED = "norm_bit"  # the metric by which a client says whether it clipped its update
 
 
 class TooFewNodes(Exception):  # noqa: N818
@@ -112,6 +114,8 @@ class Reads:
     weight: str | None
     loss: str | None
     own: frozenset[str]  # "train", "evaluate": where a function of the user averages the metrics
+    by_name: frozenset[str] = frozenset()  # where code of the user reads them, which may name some
+    others: tuple[str, ...] = ()  # metrics of training replies that it cannot do without, beside weight and loss
 
     @classmethod
     def of(cls, strategy: Strategy) -> Reads:
@@ -123,7 +127,11 @@ class Reads:
         )
         functions = [(k, getattr(part, f"{k}_metrics_aggr_fn", None)) for part in parts for k in ("train", "evaluate")]
         own = {kind for kind, function in functions if function and not _is_flowers(function)}
-        return cls(any(isinstance(part, FedAvg) for part in parts), weight, loss, frozenset(own))
+        methods = [(k, getattr(type(part), f"aggregate_{k}")) for part in parts for k in ("train", "evaluate")]
+        by_name = own | {kind for kind, method in methods if not _is_flowers(method)}
+        bits = any(isinstance(part, DifferentialPrivacyClientSideAdaptiveClipping) for part in parts)
+        averages, others = any(isinstance(part, FedAvg) for part in parts), (_CLIPPED,) if bits else ()
+        return cls(averages, weight, loss, frozenset(own), frozenset(by_name), others)
 
 
 def _is_flowers(function: Any) -> bool:

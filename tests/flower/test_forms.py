@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedAvg
 
 from equifl import Uniform
-from equifl.flower.forms import Form, common_form
+from equifl.flower.forms import Agreed, Form, common_form
 from tests.flower.pretend_grid import fair, grid_of, play
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
@@ -24,6 +24,7 @@ COUNTER = USUAL._replace(kinds="fi")
         ([USUAL, MORE, USUAL], None, USUAL),
         ([MORE, MORE, USUAL], USUAL, MORE),  # metrics may change from round to round
         ([MORE, USUAL], USUAL, USUAL),
+        ([USUAL], MORE, USUAL),  # where nobody reads them by name
         ([USUAL], None, USUAL),
         ([ODD], None, None),  # one reply never decides
         ([ODD, USUAL], None, USUAL),
@@ -36,7 +37,68 @@ COUNTER = USUAL._replace(kinds="fi")
     ],
 )
 def test_most_replies_decide(forms: list[Form], agreed: Form | None, common: Form | None) -> None:
-    assert common_form(forms, agreed) == common
+    assert common_form(forms, agreed, asked=None, sent="ff") == common
+
+
+@pytest.mark.parametrize(
+    ("forms", "asked", "common"),
+    [
+        ([USUAL], 1, None),  # one reply never decides
+        ([USUAL], 9, None),
+        ([USUAL, USUAL], 3, None),  # nor do two thirds
+        ([USUAL] * 3, 4, USUAL),
+        ([USUAL, USUAL, MORE], 3, MORE),
+        ([USUAL] * 3 + [MORE], 4, USUAL),
+    ],
+)
+def test_metrics_that_were_agreed_on_are_there_unless_nearly_all_lack_them(
+    forms: list[Form], asked: int, common: Form | None
+) -> None:
+    assert common_form(forms, MORE, asked=asked, sent="ff") == common
+
+
+def sorting(agreed: Agreed, *forms: Form, asked: int | None = None, first: int = 1) -> list[int]:
+    """The nodes 1, 2, ... whose replies of these forms can be averaged."""
+    by_node = dict(enumerate(forms, first))
+    alike, aside = agreed.sort_out("train", by_node, asked=len(forms) if asked is None else asked, sent="ff")
+    assert {*alike, *aside} == by_node.keys()
+    return alike
+
+
+def test_what_some_send_beside_is_not_asked_of_all() -> None:
+    agreed = Agreed()
+    assert sorting(agreed, USUAL, USUAL) == [1, 2]
+    assert sorting(agreed, MORE, MORE) == [1, 2]
+    assert sorting(agreed, USUAL) == [1]
+
+
+def test_what_nearly_all_lack_is_not_asked_for_any_more() -> None:
+    agreed = Agreed()
+    assert sorting(agreed, MORE, MORE) == [1, 2]
+    assert sorting(agreed, USUAL, asked=1) == []
+    assert sorting(agreed, USUAL, USUAL, asked=3) == []
+    assert sorting(agreed, USUAL, USUAL) == [1, 2]
+    assert sorting(agreed, USUAL, asked=1) == [1]
+
+
+def test_two_nodes_whose_replies_came_alone_agree() -> None:
+    agreed = Agreed()
+    assert [sorting(agreed, form, first=node) for node, form in ((1, MORE), (1, MORE), (1, USUAL))] == [[1]] * 3
+    assert [sorting(agreed, MORE, first=node) for node in (2, 3)] == [[2], [3]]
+    assert sorting(agreed, USUAL) == []
+
+
+@pytest.mark.parametrize("form", [USUAL, MORE, COUNTER, ODD._replace(odd=("other arrays", (("a", "b", (3,), "f"),)))])
+def test_what_was_agreed_on_comes_back(form: Form) -> None:
+    agreed, again = Agreed(), Agreed()
+    sorting(agreed, form, form)
+    again.load(agreed.state())
+    again.load({})  # of an earlier version
+    assert again.state() == agreed.state()
+    assert sorting(again, form) == [1]
+    for damage in ("[", "[1]", '{"train": [1, 2]}'):
+        with pytest.raises(ValueError, match="checkpoint: `forms` cannot be read"):
+            again.load({"forms": np.array(damage)})
 
 
 class Takes(FedAvg):

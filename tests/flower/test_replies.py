@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+)
 
 from equifl import PowerOfChoice, Rota, SubTrunc, Uniform
 from tests.flower.federation import initial_arrays
@@ -401,6 +408,69 @@ def test_one_evaluation_ends_nothing(
     assert row["client_accuracy"][5] is None
     assert re.search(r"an evaluation of node \d+ \(partition-id:5\) is set aside: ", caplog.text)
     assert found == accuracy(unevaluated)[0]
+
+
+def mean_of(metric: str) -> Callable[..., MetricRecord]:
+    """A user's function, which a reply without this metric would make raise KeyError."""
+
+    def mean(records: Any, key: str) -> MetricRecord:
+        found = [next(iter(record.metric_records.values()))[metric] for record in records]
+        return MetricRecord({f"mean-{metric}": float(np.mean(found))})
+
+    return mean
+
+
+def only(kind: str, fault: Fault) -> Fault:
+    return lambda question, reply: fault(question, reply) if question.metadata.message_type == kind else [reply]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_the_only_replies_of_a_round_lack_what_a_function_of_the_user_reads(
+    lacking: int, resumed: bool, tmp_path: Path
+) -> None:
+    inner = partial(FedAvg, train_metrics_aggr_fn=mean_of("train_loss"))
+    grid, strategy = grid_of(6), fair(Rota(), inner(), folder=tmp_path)
+    play(strategy, grid, 3)
+    nodes = list(grid.partitions)
+    grid.faults = dict.fromkeys(nodes[:lacking], only("train", without("train_loss")))
+    grid.faults |= dict.fromkeys(nodes[lacking:], only("train", silent))
+    if resumed:
+        strategy = fair(Rota(), inner(), folder=tmp_path, resume=True)
+    play(strategy, grid, 5, strategy.arrays)
+    aside = {client for row in rows(tmp_path)[3:] for client in row["set_aside"]}
+    assert aside == set(strategy.clients.of(nodes[:lacking]).tolist())
+
+
+def test_the_only_evaluation_of_a_round_lacks_what_a_function_of_the_user_reads(tmp_path: Path) -> None:
+    inner = FedAvg(evaluate_metrics_aggr_fn=mean_of("eval_acc"), fraction_evaluate=0.01, min_evaluate_nodes=1)
+    grid, strategy = grid_of(6), fair(Rota(), inner, folder=tmp_path)
+    play(strategy, grid, 5)
+    liar = next(iter(grid.partitions))
+    grid.faults[liar] = only("evaluate", without("eval_acc"))
+    play(strategy, grid, 25, strategy.arrays)
+    asked = grid.asked_to("evaluate")[5:].count(liar)
+    assert sum(bool(row["set_aside"]) for row in rows(tmp_path)) == asked > 0
+
+
+@pytest.mark.parametrize(("lacking", "ends"), [(1, False), (2, False), (3, True)])
+def test_replies_without_a_bit_that_adaptive_clipping_reads_are_set_aside(
+    lacking: int, ends: bool, tmp_path: Path
+) -> None:
+    def with_bit(question: Message, reply: Message) -> list[Message]:
+        next(iter(reply.content.metric_records.values()))["norm_bit"] = 1
+        return [reply]
+
+    grid = grid_of(3)
+    grid.faults = dict.fromkeys(list(grid.partitions)[lacking:], only("train", with_bit))
+    inner = DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 0.01, 3)
+    strategy = fair(Uniform(), inner, folder=tmp_path)
+    if ends:
+        with pytest.raises(ValueError, match="no reply can be used: no metric `norm_bit`"):
+            play(strategy, grid, 2)
+        return
+    play(strategy, grid, 2)
+    assert [row["set_aside"] for row in rows(tmp_path)] == [list(range(lacking))] * 2
 
 
 def test_a_reply_in_half_precision_does_not_decide_for_the_model() -> None:
