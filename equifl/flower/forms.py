@@ -26,6 +26,7 @@ class Form(NamedTuple):
     records: tuple[str, ...]
     kinds: str
     metrics: tuple[tuple[str, int | None], ...]  # with the lengths of lists
+    weight: float | None = None  # where a strategy takes only equal ones
 
     @property
     def names(self) -> frozenset[str]:
@@ -36,7 +37,7 @@ class Form(NamedTuple):
         """In which way it differs."""
         if self.odd or common is None or common.odd:
             return "; ".join(map(str, self.odd)) or "other replies hold other arrays than were sent"
-        differ = [name for name in ("records", "kinds", "metrics") if getattr(self, name) != getattr(common, name)]
+        differ = [name for name in self._fields[1:] if getattr(self, name) != getattr(common, name)]
         return "; ".join(f"{name} {getattr(self, name)} instead of {getattr(common, name)}" for name in differ)
 
 

@@ -113,6 +113,8 @@ def read_training(
     update = updates.sketch(sent, arrays, sketch) if "updates" in needs else None
     examples = count(metrics, size) if isinstance(metrics.get(size), int | float) else None
     form = form_of(reply.content, named, layout)
+    if reads.equal_weights and reads.weight is not None:
+        form = form._replace(weight=count(metrics, reads.weight))
     same_types = all(array.dtype == sent[key].dtype for key, array in arrays.items() if key in sent)
     size_of_all = sum(array.nbytes for array in arrays.values())
     return TrainNews(local_loss, update, examples, size_of_all, form, same_types, arrays)

@@ -29,7 +29,7 @@ from equifl.flower.probe import Question, questions
 from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite, metrics_of
 from equifl.flower.roster import Roster
 from equifl.flower.strategy_state import StrategyState
-from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, accounts, least_nodes, require_open
+from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, accounts, forget_round, least_nodes, require_open
 from equifl.hosts.attendance import Counted
 from equifl.hosts.choice import choose, frugal, name_of
 from equifl.hosts.client_signals import asked_of_clients
@@ -236,6 +236,7 @@ class FairSelection(Strategy):
         if self.probe != "never" and online:
             self._ask(grid, online, arrays)
         chosen = self._chosen = self._choose(self._awake(online))
+        forget_round(self.strategy, self._number)
         messages = self._write(
             "train",
             grid,
@@ -272,6 +273,9 @@ class FairSelection(Strategy):
                 if self._rule is not None:
                     fill_in(usable, next_model(self._rule, self.clients, self.arrays, news, self._chosen))
                 arrays, metrics = self.strategy.aggregate_train(self._number, [*usable, *failed])
+                if arrays is None:
+                    text = "equifl: round %d: %s made no model of %d of %d replies; the model is unchanged"
+                    log.warning(text, self._number, type(self.strategy).__name__, len(usable), len(replied))
             if accounts(self.strategy):  # before the model is sent to anybody: a round that is cut off counts, too
                 self._journal.amend(self._kept.state())
             if arrays is not None and not is_finite(arrays):

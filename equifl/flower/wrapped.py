@@ -116,6 +116,7 @@ class Reads:
     own: frozenset[str]  # "train", "evaluate": where a function of the user averages the metrics
     by_name: frozenset[str] = frozenset()  # where code of the user reads them, which may name some
     others: tuple[str, ...] = ()  # metrics of training replies that it cannot do without, beside weight and loss
+    equal_weights: bool = False  # whether it takes only those
 
     @classmethod
     def of(cls, strategy: Strategy) -> Reads:
@@ -131,7 +132,7 @@ class Reads:
         by_name = own | {kind for kind, method in methods if not _is_flowers(method)}
         bits = any(isinstance(part, DifferentialPrivacyClientSideAdaptiveClipping) for part in parts)
         averages, others = any(isinstance(part, FedAvg) for part in parts), (_CLIPPED,) if bits else ()
-        return cls(averages, weight, loss, frozenset(own), frozenset(by_name), others)
+        return cls(averages, weight, loss, frozenset(own), frozenset(by_name), others, accounts(strategy))
 
 
 def _is_flowers(function: Any) -> bool:
@@ -149,6 +150,12 @@ def least_nodes(strategy: Strategy, what: str) -> int:
 def accounts(strategy: Strategy) -> bool:
     """Whether it counts what privacy its rounds cost."""
     return any(getattr(part, "accountant", None) is not None for part in chain(strategy))
+
+
+def forget_round(strategy: Strategy, number: int) -> None:
+    """Forget that this round was begun: a wrapper with an accountant refuses to begin it again."""
+    for part in chain(strategy):
+        getattr(part, "_pending_events", {}).pop(number, None)
 
 
 def chain(strategy: Any) -> Iterator[Any]:

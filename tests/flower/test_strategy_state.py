@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from equifl import Rota
 from equifl.experiment.checkpoint import read_checkpoint
 from equifl.flower.strategy_state import StrategyState
-from tests.flower.pretend_grid import cohorts, fair, grid_of, play, rows
+from tests.flower.pretend_grid import cohorts, failing, fair, grid_of, play, rows, saying, silent, weighing
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 
@@ -182,6 +182,66 @@ def test_with_fewer_nodes_than_the_accountant_allows_the_round_is_skipped(caplog
     play(strategy, grid, 2, strategy.arrays)
     assert len(grid.asked_to("train")) == 6
     assert inner.privacy_spent().epsilon == 2
+
+
+@pytest.mark.parametrize("size", [61, 59.5])
+def test_another_number_of_examples_voids_the_round_and_not_the_run(
+    size: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an accountant, Flower takes equal weights alone, and nothing of fewer than k replies."""
+    grid, inner = grid_of(), accounted(accountant_of(99))
+    odd = next(node for node, partition in grid.partitions.items() if partition == 2)
+    grid.faults[odd] = saying(**{"num-examples": size})
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(fair(Rota(), inner, folder=tmp_path), grid, 8)
+    voided = [row["round"] for row in rows(tmp_path) if row["set_aside"]]
+    assert 0 < len(voided) < 8
+    assert [row["set_aside"] for row in rows(tmp_path) if row["set_aside"]] == [[2]] * len(voided)
+    assert f"it cannot be averaged with the others: weight {float(size)} instead of 60.0" in caplog.text
+    made = "DifferentialPrivacyServerSideFixedClipping made no model of 2 of 3 replies; the model is unchanged"
+    assert caplog.text.count(made) == len(voided)
+    assert inner.privacy_spent().epsilon == 8 - len(voided)
+
+
+def test_a_round_that_was_interrupted_is_begun_again_by_the_same_strategy() -> None:
+    def interrupted(question: Any, reply: Any) -> list[Any]:
+        raise KeyboardInterrupt
+
+    grid, inner = grid_of(), accounted(accountant_of(99))
+    strategy = fair(Rota(), inner)
+    play(strategy, grid, 1)
+    grid.faults = dict.fromkeys(grid.partitions, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play(strategy, grid, 1, strategy.arrays)
+    grid.faults = {}
+    play(strategy, grid, 2, strategy.arrays)
+    assert inner.privacy_spent().epsilon == 3
+
+
+def test_under_a_differential_privacy_wrapper_one_error_voids_the_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its noise is for k replies: an error is passed on, unlike a reply that is set aside for another reason."""
+
+    def warnings(inner: Any, fault: Any) -> int:
+        grid = grid_of(3)
+        grid.faults = {next(iter(grid.partitions)): fault}
+        strategy = fair(Rota(), inner)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "flwr"):
+            play(strategy, grid, 2)
+        assert strategy.arrays is not None
+        moved = any(array.numpy().any() for array in strategy.arrays.values())
+        count = caplog.text.count("made no model of 2 of 3 replies; the model is unchanged")
+        assert moved == (count == 0)
+        return count
+
+    def noisy() -> Any:
+        return flower.DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.01, 5.0, 3)
+
+    assert warnings(noisy(), failing) == 2
+    assert warnings(noisy(), silent) == warnings(noisy(), weighing(np.nan)) == 0
+    assert warnings(FedAvg(), failing) == 0
 
 
 def test_rounds_that_are_played_again_would_not_be_accounted(tmp_path: Path) -> None:
