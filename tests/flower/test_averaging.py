@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from equifl import DivFL, Rota, SubTrunc, Uniform
 from equifl.aggregators import ByLoss, BySelector, BySize, Mean, Memory
+from equifl.experiment.checkpoint import read_checkpoint
 from equifl.flower import FairSelection
 from tests.flower.federation import initial_arrays
 from tests.flower.pretend_grid import PretendGrid, cohorts, fair, grid_of, play, silent, without
@@ -69,6 +70,44 @@ def test_the_memory_of_silent_clients_counts_in_every_step() -> None:
     moved = model_of(play(alone, grid, 1, first).arrays) - before  # FedAvg moves as client 5 does
     last = model_of(play(fair(Uniform(), k=8), only(5), 1).arrays)  # its update of the first round, from 0
     np.testing.assert_allclose(after - before, moved - last + before, rtol=1e-3, atol=1e-5)
+
+
+def remembered(folder: Path) -> list[bool]:
+    """Whether the checkpoint has an update in each row of the rule's memory."""
+    state = read_checkpoint(folder / "checkpoint.npz")
+    assert state is not None
+    return np.any(state["rule.part.updates"], axis=1).tolist()
+
+
+def test_the_update_of_a_number_that_is_free_again_is_forgotten(tmp_path: Path) -> None:
+    """Who it is, is in evaluations alone: a node that restarts trains under a number that was lent to it."""
+
+    def anonymous(question: Message, reply: Message) -> list[Message]:
+        hidden = question.metadata.message_type == "train"
+        return list(without("partition-id")(question, reply)) if hidden else [reply]
+
+    grid, strategy = grid_of(4), fair(Uniform(), k=4, aggregator=Memory(), folder=tmp_path)
+    grid.faults = dict.fromkeys(grid.partitions, anonymous)
+    play(strategy, grid, 2)
+    old = next(node for node, partition in grid.partitions.items() if partition == 3)
+    grid.offline, grid.partitions[9999], grid.faults[9999] = {old}, 3, anonymous
+    play(strategy, grid, 1, strategy.arrays)
+    assert strategy.clients.of([9999]).tolist() == [3]
+    assert remembered(tmp_path) == [True] * 4 + [False], "not what it sent as client 4"
+
+
+def test_the_update_of_a_node_that_waited_beside_its_old_self_is_forgotten(tmp_path: Path) -> None:
+    grid, strategy = grid_of(6), fair(Uniform(), k=7, aggregator=Memory(), folder=tmp_path)
+    play(strategy, grid, 2)
+    old = next(node for node, partition in grid.partitions.items() if partition == 4)
+    grid.faults[old], grid.partitions[9999] = silent, 4  # Flower shows both for a while
+    play(strategy, grid, 1, strategy.arrays)
+    assert strategy.clients.of([9999]).tolist() == [6]
+    assert remembered(tmp_path) == [True] * 7
+    grid.offline = {old}
+    play(strategy, grid, 1, strategy.arrays)
+    assert strategy.clients.of([9999]).tolist() == [4]
+    assert remembered(tmp_path) == [True] * 6 + [False]
 
 
 def only(partition: int) -> PretendGrid:

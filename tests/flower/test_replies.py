@@ -350,6 +350,18 @@ def test_a_round_without_a_usable_reply_leaves_the_model(tmp_path: Path, caplog:
     assert play(strategy, grid, 1, before).train_metrics_clientapp
 
 
+def test_replies_are_of_the_kind_that_they_were_before_the_server_stopped(tmp_path: Path) -> None:
+    """Weights near 0, after a while, are no differences."""
+    ones = ArrayRecord([np.ones((20, 10), np.float32), np.ones(10, np.float32)])
+    play(fair(Rota(), folder=tmp_path), grid_of(), 1, ones)
+    again, grid = fair(Rota(), folder=tmp_path, resume=True), grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, weighing(1e-3))
+    play(again, grid, 1, again.arrays)
+    assert again.rounds_played == 2
+    with pytest.raises(ValueError, match="all replies look like differences"):
+        play(fair(Rota()), grid, 1, ones)
+
+
 @pytest.mark.filterwarnings("ignore:no client has sent")  # nobody has
 def test_one_reply_does_not_say_how_the_client_is_written() -> None:
     grid, strategy = grid_of(), fair(SubTrunc(), k=8)

@@ -156,6 +156,30 @@ def test_a_name_that_was_taken_while_its_node_was_away_is_given_back(
     assert seats(grid, honest) - before >= 14 * 3 // 7 - 1
 
 
+def test_who_gets_a_number_that_is_free_again_begins_anew(tmp_path: Path) -> None:
+    """It was lent to a node that was silent until it said which client it is."""
+    strategy, grid = fair(Rota(), k=3, folder=tmp_path, patience=0), grid_of(6)
+    play(strategy, grid, 4)
+    grid.offline = {node_on(grid, 4)}
+    grid.partitions[9999], grid.faults[9999] = 4, silent
+    play(strategy, grid, 6, strategy.arrays)
+    assert strategy.clients.of([9999]).tolist() == [6]
+    assert 6 in strategy.clients.back_off
+    assert 6 in strategy.clients.evaluating
+    grid.faults = {}
+    while strategy.clients.of([9999]).tolist() == [6]:
+        play(strategy, grid, 1, strategy.arrays)
+    assert rows(tmp_path)[-1]["names"]["6"] == ""
+    assert rows(tmp_path)[-1]["joined"] == [4]
+    assert rows(tmp_path)[-1]["left"] == [], "nobody was client 6"
+    assert 6 not in strategy.clients.back_off
+    assert 6 not in strategy.clients.evaluating
+    grid.partitions[7777] = 9
+    play(strategy, grid, 1, strategy.arrays)
+    assert strategy.clients.of([7777]).tolist() == [6]
+    assert rows(tmp_path)[-1]["joined"] == [6]
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 def test_who_was_mute_and_restarts_is_asked_at_once(keyed: bool) -> None:
     strategy = fair(Rota(), k=3)
