@@ -41,6 +41,22 @@ def test_most_replies_decide(forms: list[Form], agreed: Form | None, common: For
 
 
 @pytest.mark.parametrize(
+    ("forms", "agreed", "sent", "common"),
+    [
+        ([USUAL], COUNTER, "ff", USUAL),  # what was sent is fit
+        ([USUAL], COUNTER, "if", None),
+        ([COUNTER, USUAL], COUNTER, "ff", USUAL),  # and decides between as many
+        ([COUNTER, COUNTER, USUAL], COUNTER, "ff", COUNTER),  # a mean turns counters into real numbers
+        ([COUNTER, USUAL], None, "fi", COUNTER),
+    ],
+)
+def test_the_kinds_of_the_arrays_that_were_sent_are_fit(
+    forms: list[Form], agreed: Form | None, sent: str, common: Form | None
+) -> None:
+    assert common_form(forms, agreed, asked=None, sent=sent) == common
+
+
+@pytest.mark.parametrize(
     ("forms", "asked", "common"),
     [
         ([USUAL], 1, None),  # one reply never decides

@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import (
     FedAdam,
     FedAvg,
     FedAvgM,
+    FedMedian,
     FedYogi,
 )
 
@@ -420,6 +421,28 @@ def test_one_evaluation_ends_nothing(
     assert row["client_accuracy"][5] is None
     assert re.search(r"an evaluation of node \d+ \(partition-id:5\) is set aside: ", caplog.text)
     assert found == accuracy(unevaluated)[0]
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedMedian])
+def test_two_colluders_in_the_first_cohort_do_not_decide_what_arrays_others_send(
+    kind: type[FedAvg], tmp_path: Path
+) -> None:
+    """Most replies of a round decide; what was sent is always fit, whatever replies agreed on before."""
+    integers = spoilt(
+        lambda content: content["arrays"].update({"1": Array(content["arrays"]["1"].numpy().astype("int64"))})
+    )
+    grid = grid_of(9)
+    play(fair(Rota()), grid, 1)
+    liars = grid.asked_to("train")[:2]
+    grid, strategy = grid_of(9), fair(Rota(), kind(), folder=tmp_path)
+    grid.faults = dict.fromkeys(liars, integers)
+    play(strategy, grid, 12)
+    of_liars = set(strategy.clients.of(liars).tolist())
+    outvoted = [row for row in rows(tmp_path) if not of_liars >= set(row["set_aside"])]
+    assert all(of_liars <= set(row["cohort"]) for row in outvoted), "only where they are most of a cohort"
+    assert 1 <= len(outvoted) <= 4
+    assert strategy.arrays is not None
+    assert [array.numpy().dtype for array in strategy.arrays.values()] == [np.float32] * 2
 
 
 def mean_of(metric: str) -> Callable[..., MetricRecord]:
