@@ -18,9 +18,10 @@ from flwr.serverapp.strategy import (
     FedYogi,
 )
 
-from equifl import PowerOfChoice, Rota, SubTrunc, Uniform
+from equifl import PowerOfChoice, Rota, Selector, SubTrunc, Uniform
 from tests.flower.federation import initial_arrays
 from tests.flower.pretend_grid import (
+    ALL,
     Fault,
     PretendGrid,
     failing,
@@ -421,6 +422,19 @@ def test_one_evaluation_ends_nothing(
     assert row["client_accuracy"][5] is None
     assert re.search(r"an evaluation of node \d+ \(partition-id:5\) is set aside: ", caplog.text)
     assert found == accuracy(unevaluated)[0]
+
+
+@pytest.mark.parametrize("selector", ALL, ids=lambda selector: type(selector).__name__)
+def test_who_never_sent_a_usable_reply_is_asked_ever_more_seldom_where_replies_are_looked_at(
+    selector: Selector,
+) -> None:
+    grid = grid_of(10)
+    node = next(iter(grid.partitions))
+    grid.faults[node] = only("train", weighing(float("nan")))
+    play(fair(selector), grid, 40)
+    asked = grid.asked_to("train").count(node)
+    assert asked > 6 if isinstance(selector, Uniform) else asked <= 6
+    assert grid.asked_to("evaluate").count(node) == 40
 
 
 @pytest.mark.parametrize("kind", [FedAvg, FedMedian])

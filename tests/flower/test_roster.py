@@ -156,6 +156,25 @@ def test_a_name_that_was_taken_while_its_node_was_away_is_given_back(
     assert seats(grid, honest) - before >= 14 * 3 // 7 - 1
 
 
+@pytest.mark.parametrize("new_name", [True, False])
+@pytest.mark.parametrize(("liars", "a_round"), [(1, 1), (3, 1), (6, 2)])
+def test_who_comes_under_a_new_id_in_every_round_gets_the_share_of_newcomers(
+    new_name: bool, liars: int, a_round: int
+) -> None:
+    """Without keys, of 20 nodes and 4 seats: ceil(4 * liars / (20 + liars)) seats a round for all of them."""
+    strategy, grid = fair(Rota(), k=4), grid_of(20)
+    play(strategy, grid, 6)
+    honest, ids = dict(grid.partitions), iter(range(50000, 60000))
+    for round in range(20):
+        new = [next(ids) for _ in range(liars)]
+        grid.partitions = honest | {node: 1000 + i + liars * round * new_name for i, node in enumerate(new)}
+        play(strategy, grid, 1, strategy.arrays)
+        assert sum(seats(grid, node) for node in new) <= a_round
+    of_honest = [seats(grid, node) for node in honest]
+    assert max(of_honest) - min(of_honest) <= 1
+    assert sum(of_honest) >= 6 * 4 + 20 * (4 - a_round)
+
+
 def test_who_gets_a_number_that_is_free_again_begins_anew(tmp_path: Path) -> None:
     """It was lent to a node that was silent until it said which client it is."""
     strategy, grid = fair(Rota(), k=3, folder=tmp_path, patience=0), grid_of(6)
