@@ -35,12 +35,12 @@ def require_layout(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> None:
             raise ValueError(f"checkpoint: `{name}` is {array.dtype} of shape {array.shape}, {expected}")
 
 
-def rounds_in(arrays: Mapping[str, NDArray[Any]], most: int | None) -> int:
+def rounds_in(arrays: Mapping[str, NDArray[Any]], most: int | None, *, least: int = 1) -> int:
     """How many rounds were played before a checkpoint, if it says a number that is possible."""
     number = arrays.get("rounds_played")
     require_layout({} if number is None else {"rounds_played": number}, {"rounds_played": (np.int64, ())})
-    rounds, allowed = int(arrays["rounds_played"]), "1 or more" if most is None else f"1 to {most}"
-    require("checkpoint: rounds_played", rounds, rounds >= 1 and (most is None or rounds <= most), allowed)
+    rounds, allowed = int(arrays["rounds_played"]), f"{least} or more" if most is None else f"{least} to {most}"
+    require("checkpoint: rounds_played", rounds, rounds >= least and (most is None or rounds <= most), allowed)
     return rounds
 
 

@@ -202,6 +202,9 @@ class FairSelection(Strategy):
         self._rounds_end = FirstReplies(grid, self._ends)
         try:
             self._require_alike(initial_arrays)
+            if accounts(self.strategy) and not self.rounds_played:
+                self.arrays = initial_arrays
+                self._journal.begin(self._state)
             result = super().start(self._rounds_end, initial_arrays, *args, **options)
             self._journal.save(self._state)
             return result

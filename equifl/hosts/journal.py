@@ -27,7 +27,8 @@ _EVERY = "checkpoint_every"  # in a checkpoint: how many rows at most may come a
 class Journal:
     """A row after every round in a folder, and a checkpoint after every `checkpoint_every` of them; or nothing.
 
-    The first round has a checkpoint, too. Rounds after the last one are played again when the run is resumed.
+    The first round has a checkpoint, too, and with `begin` the time before it. Rounds after the last one are played
+    again when the run is resumed.
 
     To resume, it waits up to `patience` seconds for the folder: a server may hold it for a while after it was stopped.
     `host` is the package that runs the federation, whose version is recorded, and `log` is where that host logs.
@@ -77,7 +78,7 @@ class Journal:
         played, more = 0, 1
         if self.state is not None:
             try:
-                played = rounds_in(self.state, None)
+                played = rounds_in(self.state, None, least=0)
                 _check(self.state)
                 more = int(self.state.get(_EVERY, 1))
             except (TypeError, ValueError) as error:
@@ -87,6 +88,11 @@ class Journal:
             raise damage or ValueError(f"{found}; put both files back as they were, or start in another folder")
         self.past = [row["cohort"] for row in rows[:played]]
         self._rounds = self._saved = played
+
+    def begin(self, state: Callable[[], State]) -> None:
+        """Write a checkpoint before the first round, where it must not be played twice without a trace."""
+        if self._path is not None and not self._rounds:
+            self._save(state)
 
     def write(self, row: Mapping[str, Any], state: Callable[[], State]) -> None:
         """Record a finished round; `state` is asked for where it has a checkpoint."""
@@ -104,20 +110,25 @@ class Journal:
     def save(self, state: Callable[[], State]) -> None:
         """Write a checkpoint, unless the last round has one."""
         if self._path is not None and self._rounds > self._saved:
-            self._open(self._path).save_checkpoint({**state(), _EVERY: np.array(self._every)})
-            self._saved = self._rounds
+            self._save(state)
 
     def amend(self, arrays: State) -> None:
         """Replace these arrays in the last checkpoint, where there is one, and leave the others as they are."""
-        if self._path is not None and self._saved:
+        if self._path is not None:
             folder = self._open(self._path)
-            folder.save_checkpoint({**(folder.load_checkpoint() or {}), **arrays})
+            if (saved := folder.load_checkpoint()) is not None:
+                folder.save_checkpoint({**saved, **arrays})
 
     def close(self) -> None:
         """Release the folder's lock, until the next write."""
         if self._folder is not None:
             self._folder.close()
             self._folder = None
+
+    def _save(self, state: Callable[[], State]) -> None:
+        assert self._path is not None, "there is no folder"
+        self._open(self._path).save_checkpoint({**state(), _EVERY: np.array(self._every)})
+        self._saved = self._rounds
 
     def _wait(self, path: Path | str, patience: float) -> None:
         until = time.monotonic() + patience

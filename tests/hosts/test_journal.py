@@ -124,6 +124,26 @@ def test_a_checkpoint_is_amended_in_part(tmp_path: Path) -> None:
     assert list(model_of_state(again.state)) == ["b", "a"]
 
 
+def test_a_run_may_have_a_checkpoint_before_its_first_round(tmp_path: Path) -> None:
+    one = journal(tmp_path)
+    one.begin(state(0, spent=np.array(0)))
+    one.amend({"spent": np.array(1)})
+    one.close()
+    again = journal(tmp_path, resume=True)
+    assert again.state is not None
+    assert [int(again.state[name]) for name in ("spent", "rounds_played")] == [1, 0]
+    assert again.past == []
+    again.write(row(0), state(1, spent=np.array(2)))
+    again.begin(lambda: {})  # a round was played
+    again.close()
+    third = journal(tmp_path, resume=True)
+    assert third.state is not None
+    assert int(third.state["spent"]) == 2
+    third.close()
+    with pytest.raises(ValueError, match="holds a run"):
+        journal(tmp_path)
+
+
 def test_more_rounds_after_a_checkpoint_than_there_may_be_are_not_dropped(tmp_path: Path) -> None:
     first = journal(tmp_path, every=2)
     for round in range(4):
