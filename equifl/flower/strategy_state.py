@@ -8,6 +8,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ log = logging.getLogger("flwr")
 _KEY = "strategy"
 # Set anew in every round, from what is sent then.
 _OF_A_ROUND = {"current_arrays", "current_bst", "current_round_params", "pre_weights", "_pending_events"}
+_GIVEN = "strategy.given"
 _DATA = (np.ndarray, ArrayRecord, Parameters, bytes)
 
 
@@ -32,11 +34,15 @@ class StrategyState:
     Settings are the values that its attributes have now, before the first round. Its state is whatever has another
     value later: numbers, text, arrays, lists and tables of them, and what has a `state_dict` and a `load_state_dict`,
     as a privacy accountant has. A strategy that has both itself decides what its state is.
+
+    Settings in private attributes, and what is bound in `functools.partial`, are in checkpoints, by a checksum: `load`
+    refuses other ones. Arrays and objects of other kinds are not compared.
     """
 
     def __init__(self, strategy: Any) -> None:
         self._parts = _named(strategy)
         self.settings = {name: dict(_settings(part)) for name, part in self._parts.items()}
+        self._given = {f"{name}.{field}": crc for name, part in self._parts.items() for field, crc in _given(part)}
         # Arrays that are there from the beginning may be data, and large: only if they change they are state.
         self._first = {
             (name, field): _digest(value)
@@ -67,11 +73,15 @@ class StrategyState:
             self._told = True
             advice = "if they change, give the strategy `state_dict` and `load_state_dict`"
             log.warning("equifl: checkpoints do not hold %s; %s", ", ".join(unsaved), advice)
-        return {_KEY: np.array(json.dumps(saved))} | {f"{_KEY}.{i}": array for i, array in enumerate(arrays)}
+        texts = {_KEY: np.array(json.dumps(saved)), _GIVEN: np.array(json.dumps(self._given))}
+        return texts | {f"{_KEY}.{i}": array for i, array in enumerate(arrays)}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `state` returned; ValueError if that cannot be."""
+        """Restore what `state` returned; ValueError if that cannot be, or the strategy was given other settings."""
+        name = "the strategy"
         try:
+            given = json.loads(str(state[_GIVEN])) if _GIVEN in state else {}  # earlier versions did not compare them
+            changed = [field for field, crc in self._given.items() if given.get(field, crc) != crc]
             saved = json.loads(str(state[_KEY]))
             for name, part in self._parts.items():
                 for field, value in saved[name].items():
@@ -83,6 +93,8 @@ class StrategyState:
             raise ValueError(f"checkpoint: the strategy's state lacks {error}") from None
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"checkpoint: the state of {name} cannot be restored: {error}") from None
+        if changed:
+            raise ValueError(f"strategy: {', '.join(changed)} had another value there; give the strategy the same one")
 
 
 def _named(strategy: Any) -> dict[str, Any]:
@@ -107,6 +119,18 @@ def _settings(part: Any) -> Iterator[tuple[str, Any]]:
                 yield field, _plain(value)
             except TypeError:  # it holds arrays
                 continue
+
+
+def _given(part: Any) -> Iterator[tuple[str, int]]:
+    """Checksums of settings that no configuration shows: in private attributes, and bound in partial functions."""
+    for field, value in _attributes(part):
+        bound = isinstance(value, partial)
+        if bound or (field.startswith("_") and not isinstance(value, _DATA) and not _is_opaque(value)):
+            try:
+                plain = _plain([value.func, value.args, value.keywords] if bound else value)
+            except TypeError:  # it holds arrays
+                continue
+            yield field, zlib.crc32(json.dumps(plain, sort_keys=True).encode())
 
 
 def _digest(value: Any) -> int | None:

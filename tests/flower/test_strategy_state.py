@@ -1,4 +1,5 @@
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -295,6 +296,63 @@ def test_other_hyper_parameters_are_refused_by_name(there: Any, here: Any, name:
         fair(Rota(), here, folder=tmp_path, resume=True)
 
 
+class Given(FedAvg):
+    def __init__(self, value: Any, *, name: str = "_given") -> None:
+        super().__init__()
+        setattr(self, name, value)
+
+
+class Schedule:
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+
+def scaled(records: Any, key: str, factor: float) -> Any:
+    return mean(records, key)
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (0.1, 0.9),
+        ([1, {"a": None}], [1, {"a": 2}]),
+        (partial(scaled, factor=0.1), partial(scaled, factor=0.9)),
+        (partial(scaled, factor=0.1), partial(mean)),
+    ],
+)
+@pytest.mark.parametrize("name", ["_given", "given"])
+def test_other_settings_in_private_attributes_and_partial_functions_are_refused(
+    there: Any, here: Any, name: str, tmp_path: Path
+) -> None:
+    play(fair(Rota(), Given(there, name=name), folder=tmp_path), grid_of(), 1)
+    with pytest.raises(ValueError, match=rf"Given\.{name}"):
+        fair(Rota(), Given(here, name=name), folder=tmp_path, resume=True)
+    assert fair(Rota(), Given(there, name=name), folder=tmp_path, resume=True).rounds_played == 1
+    assert "0.1" not in (tmp_path / "config.json").read_text() or name == "given", "it may be a secret"
+
+
+@pytest.mark.parametrize(("there", "here"), [(np.zeros(3), np.ones(3)), (Schedule(0.1), Schedule(0.9))])
+@pytest.mark.parametrize("name", ["_given", "given"])
+def test_other_arrays_and_objects_in_attributes_are_taken(there: Any, here: Any, name: str, tmp_path: Path) -> None:
+    play(fair(Rota(), Given(there, name=name), folder=tmp_path), grid_of(), 1)
+    assert fair(Rota(), Given(here, name=name), folder=tmp_path, resume=True).rounds_played == 1
+
+
+def test_a_private_attribute_that_changed_is_state_and_no_other_setting(tmp_path: Path) -> None:
+    class Counts(Given):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            self._given += 1
+            return super().aggregate_train(server_round, replies)
+
+    play(fair(Rota(), Counts(5), folder=tmp_path), grid_of(), 2)
+    inner = Counts(5)
+    again = fair(Rota(), inner, folder=tmp_path, resume=True)
+    assert inner._given == 7  # type: ignore[attr-defined]
+    play(again, grid_of(), 1, again.arrays)
+    with pytest.raises(ValueError, match=r"Counts\._given had another value there; give the strategy the same one"):
+        fair(Rota(), Counts(6), folder=tmp_path, resume=True)
+
+
 def test_initial_arrays_of_another_shape_are_refused_and_other_ones_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -369,7 +427,7 @@ def test_arrays_that_were_there_from_the_beginning_are_kept_only_if_they_change(
     """They may be a data set to validate with."""
     first = Holder({"x": np.zeros(1000)})
     state = StrategyState(first)
-    assert list(state.state()) == ["strategy"]
+    assert list(state.state()) == ["strategy", "strategy.given"]
     first.value["x"][7] = 1
     assert state.state()["strategy.0"].shape == (1000,)
     again = Holder({"x": np.zeros(1000)})
