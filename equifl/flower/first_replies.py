@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -21,15 +21,15 @@ class Ends:
 
 
 class FirstReplies(Relay):
-    """A grid whose rounds of training and evaluation end early.
+    """A grid whose rounds of training and evaluation end early. `counts`: whether a reply is one of enough.
 
     Attributes:
         cut: whether the last round of training ended with replies still to come, because there were enough of them.
     """
 
-    def __init__(self, grid: Grid, ends: Ends) -> None:
+    def __init__(self, grid: Grid, ends: Ends, counts: Callable[[Message], bool]) -> None:
         super().__init__(grid)
-        self._ends, self.cut = ends, False
+        self._ends, self._counts, self.cut = ends, counts, False
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """The replies that came by then."""
@@ -43,7 +43,7 @@ class FirstReplies(Relay):
         return self._grid.send_and_receive(sent, timeout=seconds)
 
     def _first(self, messages: Collection[Message], enough: int, seconds: float | None) -> list[Message]:
-        """Replies as they come, until so many are without an error."""
+        """Replies as they come, until so many of them count."""
         waiting = {message_id for message_id in self._grid.push_messages(messages) if message_id}
         until = None if seconds is None else time.monotonic() + seconds
         replies: list[Message] = []
@@ -52,7 +52,7 @@ class FirstReplies(Relay):
             came = list(self._grid.pull_messages(waiting))
             replies += came
             waiting -= {reply.metadata.reply_to_message_id for reply in came}
-            good += sum(not reply.has_error() for reply in came)
+            good += sum(map(self._counts, came))
             if good >= enough or (until is not None and time.monotonic() >= until):
                 break
             if waiting:

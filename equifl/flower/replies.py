@@ -101,14 +101,8 @@ def read_training(
 ) -> TrainNews:
     """The contents of a training reply to the model `sent`, as far as the selector and the strategy need them."""
     metrics = metrics_of(reply)
-    named = arrays_of(reply)
-    for record in named.values():
-        for key, array in record.items():
-            check_array(key, array, sent.get(key))
+    named = _checked_arrays(reply, sent, reads)
     arrays = {key: array for record in named.values() for key, array in record.items()}
-    _check_metrics(metrics, reads.weight, reads.loss)
-    for name in reads.others:
-        number(metrics, name)
     local_loss = training_loss(metrics, loss, needed="losses" in needs)
     update = updates.sketch(sent, arrays, sketch) if "updates" in needs else None
     examples = count(metrics, size) if isinstance(metrics.get(size), int | float) else None
@@ -118,6 +112,30 @@ def read_training(
     same_types = all(array.dtype == sent[key].dtype for key, array in arrays.items() if key in sent)
     size_of_all = sum(array.nbytes for array in arrays.values())
     return TrainNews(local_loss, update, examples, size_of_all, form, same_types, arrays)
+
+
+def seems_usable(reply: Message, sent: ArrayRecord, loss: str | None, reads: Reads) -> bool:
+    """Whether a training reply has finite arrays and the metrics that are read (`loss`: if one is), by itself."""
+
+    def read(reply: Message) -> None:
+        _checked_arrays(reply, {key: decoded(array) for key, array in sent.items()}, reads)
+        if loss is not None:
+            training_loss(metrics_of(reply), loss, needed=True)
+
+    return bool(sorted_out([reply], read)[0])
+
+
+def _checked_arrays(reply: Message, sent: Mapping[str, NDArray[Any]], reads: Reads) -> Arrays:
+    """The arrays of a training reply, if these and what the strategy reads of its metrics can be averaged."""
+    named = arrays_of(reply)
+    for record in named.values():
+        for key, array in record.items():
+            check_array(key, array, sent.get(key))
+    metrics = metrics_of(reply)
+    _check_metrics(metrics, reads.weight, reads.loss)
+    for name in reads.others:
+        number(metrics, name)
+    return named
 
 
 def arrays_of(message: Message) -> Arrays:

@@ -26,7 +26,7 @@ from equifl.flower.clients import Clients, Keys
 from equifl.flower.first_replies import Ends, FirstReplies
 from equifl.flower.forms import Layout, layout_of
 from equifl.flower.probe import Question, questions
-from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite, metrics_of
+from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite, metrics_of, seems_usable
 from equifl.flower.roster import Roster
 from equifl.flower.strategy_state import StrategyState
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, accounts, forget_round, least_nodes, require_open
@@ -199,7 +199,7 @@ class FairSelection(Strategy):
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
         """As Flower's own, whose arguments it takes; when it is over, others may write the folder."""
-        self._rounds_end = FirstReplies(grid, self._ends)
+        self._rounds_end = FirstReplies(grid, self._ends, self._counts)
         try:
             self._require_alike(initial_arrays)
             if accounts(self.strategy) and not self.rounds_played:
@@ -387,6 +387,13 @@ class FairSelection(Strategy):
             self._row["late"] = self.clients.of(silent).tolist() if cut else []
         who = [self.clients.of(nodes).tolist() for nodes in (first, () if cut else silent)]
         self.clients.back_off.count(self.rounds_played, answered=who[0], silent=who[1])
+
+    def _counts(self, reply: Message) -> bool:
+        """Whether a training reply is one of the first k: not if it shows that it will be set aside."""
+        needs_loss = "losses" in asked_of_clients(self.selector) and self.probe != "everyone"
+        needs_loss |= self._rule is not None and self._rule.needs_loss
+        reads = Reads.of(self.strategy)
+        return seems_usable(reply, self.arrays or ArrayRecord(), self.keys.loss if needs_loss else None, reads)
 
     def _ask(self, grid: Grid, online: list[int], arrays: ArrayRecord) -> None:
         everyone = self.probe == "everyone"

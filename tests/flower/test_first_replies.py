@@ -11,7 +11,20 @@ from equifl import PowerOfChoice, Rota, Selector, Uniform
 from equifl.flower import FairSelection
 from tests.flower.conftest import Clock
 from tests.flower.federation import initial_arrays
-from tests.flower.pretend_grid import Fault, PretendGrid, cohorts, failing, fair, grid_of, play, rows, silent
+from tests.flower.pretend_grid import (
+    Fault,
+    PretendGrid,
+    cohorts,
+    failing,
+    fair,
+    grid_of,
+    play,
+    rows,
+    saying,
+    silent,
+    weighing,
+    without,
+)
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 
@@ -37,11 +50,19 @@ def test_the_first_k_replies_end_the_round(clock: Clock, tmp_path: Path) -> None
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6)
 
 
-def test_errors_are_not_among_the_first_k(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [failing, weighing(float("nan")), without("num-examples"), without("train_loss"), saying(train_loss=-1.0)],
+    ids=["error", "nan", "no examples", "no loss", "loss below 0"],
+)
+def test_unusable_replies_are_not_among_the_first_k(fault: Fault, tmp_path: Path) -> None:
     grid = grid_of()
-    grid.faults = dict.fromkeys(nodes_of(grid, 0, 1), failing)
+    grid.faults = {
+        node: lambda question, reply: fault(question, reply) if question.metadata.message_type == "train" else [reply]
+        for node in nodes_of(grid, 0, 1)
+    }
     grid.looks = dict.fromkeys(nodes_of(grid, 2, 3, 4), 3)
-    play(fair(Uniform(), k=5, extra=3, folder=tmp_path), grid, 1)
+    play(fair(PowerOfChoice(), k=5, extra=3, folder=tmp_path), grid, 1)
     assert sorted(rows(tmp_path)[0]["set_aside"]) == [0, 1]
     assert rows(tmp_path)[0]["late"] == []
 
