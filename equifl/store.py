@@ -279,10 +279,11 @@ class SignalStore:
             self._present = signals.round, present.copy()
         return signals
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self, *, history: bool = True) -> dict[str, NDArray[Any]]:
         """A copy of the whole memory as plain arrays: `np.savez(path, **state)`, or `.tolist()` each for JSON.
 
-        Sketches in a memory map are not included: they stay in their file, which is flushed.
+        Sketches in a memory map are not included: they stay in their file, which is flushed. Without `history`, all
+        selections so far, it does not grow with the rounds.
         """
         state: dict[str, NDArray[Any]] = {
             "losses": self._losses.copy(),
@@ -296,7 +297,7 @@ class SignalStore:
             "available": self._available.copy(),
         }
         state |= {name: array.copy() for name, array in self._optional.items()}
-        if self._history is not None:
+        if history and self._history is not None:
             state["history"] = self._history.copy()
         if self._file is not None:
             self._file.flush()

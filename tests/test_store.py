@@ -130,6 +130,13 @@ def test_state_survives_a_file(kind: str, known: bool, tmp_path: Path) -> None:
     other.observe([0], losses=[1.0], updates=[[5.0, 6.0]], round=7)  # and can be written to
 
 
+def test_a_state_may_be_without_the_history() -> None:
+    store = filled_store()
+    whole, rest = store.state_dict(), store.state_dict(history=False)
+    assert whole.pop("history").size > 0
+    np.testing.assert_equal(rest, whole)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -72,8 +72,8 @@ class ClientSignals:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The state as plain arrays, without the history of selections: that is in the records, and grows."""
-        stored = {} if self._store is None else self._store.state_dict()
-        return {f"{_PREFIX}{key}": array for key, array in stored.items() if key != "history"}
+        stored = {} if self._store is None else self._store.state_dict(history=False)
+        return {f"{_PREFIX}{key}": array for key, array in stored.items()}
 
     def load(self, state: Mapping[str, NDArray[Any]], clients: int, cohorts: Sequence[Sequence[int]]) -> None:
         """Restore what `state` returned, for so many clients; `cohorts` are those of all rounds before."""

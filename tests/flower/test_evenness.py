@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.serverapp.strategy import FedAvg
@@ -28,6 +29,18 @@ def test_a_report_names_the_clients_and_says_which_of_them_participation_counts(
     page = load_results(tmp_path).report().read_text()
     assert "partition-id:3" in page
     assert "Participation counts the clients that were present in the last round." in page
+
+
+@pytest.mark.parametrize("participation", ["all", "present"])
+def test_intervals_are_for_all_clients_that_were_ever_met(participation: Any, tmp_path: Path) -> None:
+    grid, strategy = grid_of(6), fair(Rota(), folder=tmp_path, participation=participation)
+    play(strategy, grid, 3)
+    assert rows(tmp_path)[-1]["intervals"] == {}, "all evaluated"
+    grid.offline = {next(iter(grid.partitions))}
+    play(strategy, grid, 1, strategy.arrays)
+    assert rows(tmp_path)[-1]["evaluated"] == 5
+    assert rows(tmp_path)[-1]["intervals"]["std"] > 0
+    assert rows(tmp_path)[-1]["participants"] == (6 if participation == "all" else 5)
 
 
 def test_a_report_says_of_how_many_clients_its_figures_are(tmp_path: Path) -> None:
