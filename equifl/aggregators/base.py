@@ -22,10 +22,11 @@ class Replies:
         updates: (m, d) w_k - w_k^(i), the model they received less the one they trained.
         sizes: (m,) their training examples.
         losses: (m,) at the model they received; nan where it is unknown, and for rules that do not need them.
-        population: N, all clients there are; None = as many as the largest id says.
+        population: N, all clients there are, whose ids are below it; None = as many as the largest id says.
         weights: (m,) how many clients each stands for, as the selector says; None if it has no weights, or the rule
             does not need them.
         lr: the learning rate of their local training; None = unknown.
+        free: how many of the ids below N belong to nobody, as in a live federation they may: N less these are there.
     """
 
     clients: Ints
@@ -35,6 +36,7 @@ class Replies:
     population: int | None = None
     weights: Array | None = None
     lr: float | None = None
+    free: int = 0
 
     def __post_init__(self) -> None:
         require("clients", "none", len(self.clients) > 0, "at least one reply; without any the model stays as it is")

@@ -60,7 +60,7 @@ class Memory:
         require("clients", int(S.min()), S.min() >= 0, "ids from 0 on")
         memory = self.start(n, u) if memory is None else grown(memory, n)
         p, y = self._shares(replies, memory), LastUpdates(memory, u)
-        step = n / len(S) * weighted_sum(u - y[S], p[S]) + y.weighted_sum(p)
+        step = (n - replies.free) / len(S) * weighted_sum(u - y[S], p[S]) + y.weighted_sum(p)
         y[S] = u
         return step, memory
 
@@ -87,11 +87,12 @@ class Memory:
         return 2 * 4 * clients * parameters if self.keep == "file" else 0
 
     def _shares(self, replies: Replies, memory: dict[str, Any]) -> Array:
-        """(N,) p, with the losses of these replies."""
+        """(N,) p, with the losses of these replies; of a free id, whose y is 0, it is any number."""
         if not self.q:
-            return zeros(replies.updates, replies.n) + 1 / replies.n
+            return zeros(replies.updates, replies.n) + 1 / (replies.n - replies.free)
         losses, known, S = memory["losses"], memory["known"], replies.clients
         unknown = ~(replies.losses < np.inf)
         losses[S], known[S] = where(unknown, losses[S], replies.losses), where(unknown, known[S], 1.0)
         p = powers(where(known > 0, losses, np.nan) + _LEAST, self.q)
-        return p / p.sum()
+        of_free = p[known == 0][: replies.free].sum() if replies.free else 0.0  # a GPU is not waited for
+        return p / (p.sum() - of_free)

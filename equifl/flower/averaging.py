@@ -63,7 +63,8 @@ def next_model(
         for client, one in zip(clients.of(news).tolist(), news.values(), strict=True)
     ]
     model = {key: decoded(array) for key, array in sent.items()}
-    return rule.step(model, replies, len(clients), clients.of(chosen))
+    cohort = clients.of(chosen)
+    return rule.step(model, replies, len(clients), cohort, clients.free)
 
 
 def fill_in(replies: Iterable[Message], model: Mapping[str, NDArray[Any]]) -> None:

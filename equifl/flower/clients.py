@@ -79,6 +79,11 @@ class Clients:
     def __len__(self) -> int:
         return len(self._roster)
 
+    @property
+    def free(self) -> int:
+        """How many of the ids belong to nobody."""
+        return self._roster.identities.count("")
+
     def meet(self, grid: Grid) -> list[int]:
         """The nodes that are online, in the order in which they were first seen."""
         online = set(grid.get_node_ids())

@@ -87,9 +87,9 @@ class ServerRule:
             self._cohort, self._weights = cohort, weights_of(selector, signals, cohort, type(selector).__name__)
 
     def step(
-        self, sent: Arrays, replies: Sequence[Reply], population: int, cohort: Ints | None = None
+        self, sent: Arrays, replies: Sequence[Reply], population: int, cohort: Ints | None = None, free: int = 0
     ) -> dict[str, NDArray[Any]]:
-        """The next model, each array in the type that was sent; with so many clients in all.
+        """The next model, each array in the type that was sent; with so many ids of clients, of which some are `free`.
 
         `cohort`: the ids that those who were selected have by now, if replies may have said who they are.
         """
@@ -101,7 +101,8 @@ class ServerRule:
             weights = replied_weights(self._weights, cohort, clients)
         matrix = self._matrix(sent, replies)
         losses = np.array([reply.loss for reply in replies])
-        step, self._memory = self.rule.step(Replies(clients, matrix, sizes, losses, population, weights), self._memory)
+        of_round = Replies(clients, matrix, sizes, losses, population, weights, free=free)
+        step, self._memory = self.rule.step(of_round, self._memory)
         self._say(population, matrix.shape[1])
         made, at = dict(sent), 0
         for name in names:

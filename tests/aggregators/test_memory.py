@@ -41,6 +41,20 @@ class TestMemoryInAFile(AggregatorContract):
         oracles.check(self.make(), oracles.memory(1.0), tolerance=2e-5)
 
 
+@pytest.mark.parametrize("keep", ["whole", "float16"])
+@pytest.mark.parametrize("q", [0.0, 2.0])
+def test_an_id_that_is_free_again_counts_for_nobody(q: float, keep: str) -> None:
+    """Client 2 goes and 3 stays: as if 3 had been 2, of 4 clients from the beginning."""
+    rule, (first, second) = Memory(q=q, keep=keep), random_replies(2, n=5, cohort=3)
+    gone = rule.step(replace(first, clients=np.array([0, 3, 2])), None)[1]
+    gone = rule.forget(gone, np.array([2]))
+    two = {name: getattr(first, name)[:2] for name in ("updates", "sizes", "losses", "weights")}
+    kept = rule.step(replace(first, **two, clients=np.array([0, 2]), population=4), None)[1]
+    mine = rule.step(replace(second, clients=np.array([3, 1, 4]), free=1), gone)[0]
+    theirs = rule.step(replace(second, clients=np.array([2, 1, 3]), population=4), kept)[0]
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
 def test_without_everybody_it_is_the_mean_and_with_everybody_each_time_too() -> None:
     """FedVARP at full participation is FedAvg: the memory cancels out."""
     rng, memory = np.random.default_rng(0), None

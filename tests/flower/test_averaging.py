@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
@@ -14,6 +14,7 @@ from equifl.experiment.checkpoint import read_checkpoint
 from equifl.flower import FairSelection
 from tests.flower.federation import initial_arrays
 from tests.flower.pretend_grid import PretendGrid, cohorts, fair, grid_of, play, silent, without
+from tests.own_selector import Mine
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 
@@ -108,6 +109,24 @@ def test_the_update_of_a_node_that_waited_beside_its_old_self_is_forgotten(tmp_p
     play(strategy, grid, 1, strategy.arrays)
     assert strategy.clients.of([9999]).tolist() == [4]
     assert remembered(tmp_path) == [True] * 6 + [False]
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0])
+def test_a_number_that_is_free_is_no_client_of_a_rule(q: float) -> None:
+    """A node restarts, and has a number of its own until it says which client it is: there are 6, before and after."""
+
+    def after(*, restarts: bool) -> Any:
+        grid, strategy = grid_of(6), fair(Mine(), aggregator=Memory(q=q), patience=0)
+        arrays = play(strategy, grid, 2).arrays
+        if restarts:
+            grid.offline = {node for node, partition in grid.partitions.items() if partition == 4}
+            grid.partitions[9999] = 4
+            messages = strategy.configure_evaluate(1, arrays, ConfigRecord(), grid)
+            strategy.clients.usable_evaluations(2, grid.send_and_receive(messages))
+        assert (len(strategy.clients), strategy.clients.free) == ((7, 1) if restarts else (6, 0))
+        return model_of(play(strategy, grid, 1, arrays).arrays)
+
+    np.testing.assert_allclose(after(restarts=True), after(restarts=False), rtol=1e-5, atol=1e-7)
 
 
 def only(partition: int) -> PretendGrid:
