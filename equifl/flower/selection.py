@@ -365,7 +365,7 @@ class FairSelection(Strategy):
         Who is mute in training does not evaluate either, but who is mute in evaluations trains.
         """
         nodes = dict(zip(self.clients.of(online).tolist(), online, strict=True))
-        least = least_nodes(self.strategy, "evaluate") if to_evaluate else self.k + self.extra
+        least = max(least_nodes(self.strategy, "evaluate"), 1) if to_evaluate else self.k + self.extra
         awake = self.clients.back_off.awake(nodes, self.rounds_played, least=least)
         if to_evaluate:
             awake = self.clients.evaluating.awake(awake, self.rounds_played, least=least)
