@@ -364,6 +364,15 @@ def test_replies_are_of_the_kind_that_they_were_before_the_server_stopped(tmp_pa
         play(fair(Rota()), grid, 1, ones)
 
 
+def test_a_minority_of_those_asked_does_not_say_of_which_kind_replies_are() -> None:
+    grid, strategy = grid_of(), fair(Uniform(), k=8)
+    ones = ArrayRecord([np.ones((20, 10), np.float32), np.ones(10, np.float32)])
+    grid.faults = dict.fromkeys(grid.partitions, weighing(1e-3))
+    grid.faults |= dict.fromkeys(list(grid.partitions)[:4], weighing(float("nan")))
+    play(strategy, grid, 1, ones)
+    assert strategy.rounds_played == 1
+
+
 @pytest.mark.filterwarnings("ignore:no client has sent")  # nobody has
 def test_one_reply_does_not_say_how_the_client_is_written() -> None:
     grid, strategy = grid_of(), fair(SubTrunc(), k=8)
