@@ -35,6 +35,7 @@ from tests.flower.pretend_grid import (
     weighing,
     without,
 )
+from tests.own_selector import Plain
 
 pytestmark = pytest.mark.usefixtures("inside_a_run")
 
@@ -442,7 +443,7 @@ def test_who_never_sent_a_usable_reply_is_asked_ever_more_seldom_where_replies_a
     grid.faults[node] = only("train", weighing(float("nan")))
     play(fair(selector), grid, 40)
     asked = grid.asked_to("train").count(node)
-    assert asked > 6 if isinstance(selector, Uniform) else asked <= 6
+    assert asked > 6 if isinstance(selector, Uniform | Plain) else asked <= 6  # these two look at nothing
     assert grid.asked_to("evaluate").count(node) == 40
 
 
