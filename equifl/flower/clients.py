@@ -1,4 +1,8 @@
-"""What the server knows of its clients: their identities and their signals."""
+"""What the server knows of its clients: their identities and their signals.
+
+Longer than 300 lines because each reply changes identity, signals, silence and forms together; what can stand alone is
+in the files beside it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from equifl.flower.replies import (
     metrics_of,
     read_answer,
     read_training,
+    seems_usable,
     sorted_out,
 )
 from equifl.flower.roster import Roster
@@ -120,17 +125,33 @@ class Clients:
         self.aside |= {message.metadata.dst_node_id for message in sent} & set(ignored) - first.keys()
         return [first[node] for node in self._roster.in_order(first)]
 
+    def seems_usable(self, reply: Message, sent: ArrayRecord, layout: Layout, *, signals: bool) -> bool:
+        """Whether a training reply does not show by itself that it will be set aside."""
+        loss = self._keys.loss if "losses" in self._read(signals) else None
+        return seems_usable(reply, sent, layout, loss, self._reads)
+
+    def _read(self, signals: bool) -> frozenset[str]:
+        """What is read of training replies, for the selector and the rule."""
+        of_rule = {"losses"} if self._rule is not None and self._rule.needs_loss else set[str]()
+        return (self._needs if signals else frozenset[str]()) | of_rule
+
     def read_training(
-        self, round: int, replies: Iterable[Message], sent: ArrayRecord, asked: Mapping[int, Layout], *, signals: bool
+        self,
+        round: int,
+        replies: Iterable[Message],
+        sent: ArrayRecord,
+        asked: Mapping[int, Layout],
+        *,
+        enough: int | None = None,
+        signals: bool,
     ) -> dict[int, TrainNews]:
         """The contents of the usable replies, by node; the others are set aside, with a warning each.
 
-        Without `signals` the replies are only checked, since the selector's signals then come from probes. If no reply
-        was ever usable, and the reason is how the client is written, which several nodes show, it raises ValueError.
+        `enough` replies were waited for (None: all). Without `signals` they are only checked, since the selector's
+        signals then come from probes. If no reply was ever usable, and the reason is how the client is written, which
+        several nodes show, it raises ValueError.
         """
-        wanted = self._needs if signals else frozenset[str]()
-        if self._rule is not None and self._rule.needs_loss:
-            wanted |= {"losses"}
+        wanted, enough = self._read(signals), min(enough or len(asked), len(asked))
         model = {key: decoded(array) for key, array in sent.items()}
 
         def read(reply: Message) -> TrainNews:
@@ -153,10 +174,10 @@ class Clients:
         news, aside = sorted_out(replies, read)
         forms = {node: one.form for node, one in news.items() if one.form is not None}
         kinds = kinds_of(next(iter(asked.values()), ()))
-        news = {node: news[node] for node in self._alike("train", forms, aside, len(asked), kinds)}
+        news = {node: news[node] for node in self._alike("train", forms, aside, enough, kinds)}
         self.set_aside(f"round {round + 1}: a reply of", aside)
         self._fits = self._fits or bool(news)
-        self._kind.check(model, [one.arrays for one in news.values()] if 2 * len(news) > len(asked) else [])
+        self._kind.check(model, [one.arrays for one in news.values()] if 2 * len(news) > enough else [])
         reasons = {str(error) for error in aside.values()}
         if not self._fits and len(aside) > 1 == len(reasons) and isinstance(next(iter(aside.values())), MisfitError):
             raise ValueError(
@@ -249,7 +270,7 @@ class Clients:
         self._fits = self._kind.known = bool((self._known.times_selected() > 0).any())
 
     def _alike(
-        self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError], asked: int, sent: str = ""
+        self, kind: str, forms: Mapping[int, Form], aside: dict[int, SetAsideError], wanted: int, sent: str = ""
     ) -> list[int]:
         """The nodes whose replies a strategy can average; it sets the others aside."""
         if not self._reads.averages:
@@ -259,8 +280,8 @@ class Clients:
                 node: form._replace(metrics=tuple((name, None) for name, _ in form.metrics))
                 for node, form in forms.items()
             }
-        by_name = asked if kind in self._reads.by_name else None
-        alike, others = self._agreed.sort_out(kind, forms, asked=by_name, sent=sent)
+        by_name = wanted if kind in self._reads.by_name else None
+        alike, others = self._agreed.sort_out(kind, forms, wanted=by_name, sent=sent)
         aside |= others
         return alike
 

@@ -78,13 +78,13 @@ def form_of(content: RecordDict, arrays: Arrays, sent: Layout | None) -> Form:
     return Form(tuple(odd), tuple(names), kinds, tuple(lengths))
 
 
-def common_form(forms: Iterable[Form], agreed: Form | None, *, asked: int | None, sent: str) -> Form | None:
+def common_form(forms: Iterable[Form], agreed: Form | None, *, wanted: int | None, sent: str) -> Form | None:
     """The form of most replies to arrays of the kinds `sent`; None if none can be used.
 
     An odd form is how a client is written only if two nodes at least send it, and no other was `agreed` on before: one
     reply never decides. Nor does it where metrics are read by their names: a form that lacks some of those agreed on
-    is how clients are written now only if two nodes send it, and more than two thirds of those `asked` (None: names do
-    not matter). Arrays of the kinds that were sent are always fit.
+    is how clients are written now only if two nodes send it, and more than two thirds of the replies that are `wanted`
+    (None: names do not matter). Arrays of the kinds that were sent are always fit.
     """
     counts = Counter(forms)
 
@@ -93,7 +93,7 @@ def common_form(forms: Iterable[Form], agreed: Form | None, *, asked: int | None
             return not form.odd or counts[form] > 1
         grown = len(form.kinds) != len(agreed.kinds)  # the strategy may send other arrays than before
         kinds = grown or form.kinds in (agreed.kinds, sent)
-        names = asked is None or form.names >= agreed.names or 3 * counts[form] > max(2 * asked, 3)
+        names = wanted is None or form.names >= agreed.names or 3 * counts[form] > max(2 * wanted, 3)
         return form.odd == agreed.odd and kinds and names
 
     def rank(form: Form) -> tuple[int, bool, bool, bool]:
@@ -103,48 +103,75 @@ def common_form(forms: Iterable[Form], agreed: Form | None, *, asked: int | None
 
 
 class Agreed:
-    """The forms that two nodes or more agreed on, by what they replied to."""
+    """The forms that two nodes or more agreed on, by what they replied to.
+
+    Where few reply, rounds in a row agree, too, if all of their replies had one form: two rounds and nodes where there
+    is no agreement yet; three where all lack metrics of those agreed on, and as many nodes as one round needs.
+    """
 
     def __init__(self) -> None:
         self._forms: dict[str, Form] = {}
-        self._alone: dict[str, tuple[int, Form]] = {}  # the last node whose reply was the only one, before they agreed
+        self._insist: dict[str, tuple[Form, list[int], int]] = {}  # the only form of rounds in a row, of which nodes
 
     def sort_out(
-        self, kind: str, forms: Mapping[int, Form], *, asked: int | None, sent: str
+        self, kind: str, forms: Mapping[int, Form], *, wanted: int | None, sent: str
     ) -> tuple[list[int], dict[int, SetAsideError]]:
-        """The nodes whose replies can be averaged, and why those of the others cannot."""
-        agreed = self._forms.get(kind)
-        common = common_form(forms.values(), agreed, asked=asked, sent=sent)
+        """The nodes whose replies can be averaged, and why those of the others cannot; of so many `wanted`."""
+        agreed, insist = self._forms.get(kind), False
+        common = common_form(forms.values(), agreed, wanted=wanted, sent=sent)
+        if agreed is None:
+            insist = self._insists(kind, forms, common, rounds=2, nodes=2)
+        elif common is None:
+            anyhow = common_form(forms.values(), agreed._replace(metrics=()), wanted=wanted, sent=sent)
+            insist = self._insists(kind, forms, anyhow, rounds=3, nodes=max(2, 2 * (wanted or 0) // 3 + 1))
+            common = anyhow if insist else None
+        else:
+            self._insist.pop(kind, None)
         alike = [node for node, form in forms.items() if form == common]
         aside = {
             node: SetAsideError(f"it cannot be averaged with the others: {form.unlike(common or agreed)}")
             for node, form in forms.items()
             if form != common
         }
-        if common is not None and (len(alike) > 1 or (agreed is None and self._is_second(kind, alike[0], common))):
+        if common is not None and (len(alike) > 1 or insist):
             if agreed is not None and common.names > agreed.names:  # what some send beside is not asked of all
                 common = common._replace(metrics=tuple(entry for entry in common.metrics if entry[0] in agreed.names))
             self._forms[kind] = common
+            self._insist.pop(kind, None)
         return alike, aside
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it, as an array of a checkpoint."""
-        return {_KEY: np.array(json.dumps(self._forms))}
+        return {_KEY: np.array(json.dumps([self._forms, self._insist]))}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `state` returned; earlier versions kept nothing of it."""
         if _KEY not in state:
             return
         try:
-            saved = json.loads(str(state[_KEY]))
-            self._forms = {str(kind): Form(*map(_tuples, form)) for kind, form in saved.items()}
+            forms, insist = json.loads(str(state[_KEY]))
+            self._forms = {str(kind): _form(form) for kind, form in forms.items()}
+            self._insist = {
+                str(kind): (_form(form), list(map(int, nodes)), int(rounds))
+                for kind, (form, nodes, rounds) in insist.items()
+            }
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"checkpoint: `{_KEY}` cannot be read: {error}") from None
 
-    def _is_second(self, kind: str, node: int, form: Form) -> bool:
-        """Whether another node's reply, alone in its round, had this form."""
-        before, self._alone[kind] = self._alone.get(kind), (node, form)
-        return before is not None and before[0] != node and before[1] == form
+    def _insists(self, kind: str, forms: Mapping[int, Form], form: Form | None, *, rounds: int, nodes: int) -> bool:
+        """Whether all replies of so many rounds in a row had this form, and so many nodes sent it."""
+        if form is None or set(forms.values()) != {form}:
+            self._insist.pop(kind, None)
+            return False
+        before, senders, count = self._insist.get(kind, (form, [], 0))
+        senders, count = (senders, count) if before == form else ([], 0)
+        senders = sorted({*senders, *forms})[:nodes]  # more are not needed
+        self._insist[kind] = form, senders, count + 1
+        return count + 1 >= rounds and len(senders) == nodes
+
+
+def _form(saved: Any) -> Form:
+    return Form(*map(_tuples, saved))
 
 
 def _tuples(value: Any) -> Any:

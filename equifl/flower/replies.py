@@ -114,11 +114,13 @@ def read_training(
     return TrainNews(local_loss, update, examples, size_of_all, form, same_types, arrays)
 
 
-def seems_usable(reply: Message, sent: ArrayRecord, loss: str | None, reads: Reads) -> bool:
-    """Whether a training reply has finite arrays and the metrics that are read (`loss`: if one is), by itself."""
+def seems_usable(reply: Message, sent: ArrayRecord, layout: Layout, loss: str | None, reads: Reads) -> bool:
+    """Whether a training reply has the arrays that were sent, finite, and the metrics that are read, by itself."""
 
     def read(reply: Message) -> None:
-        _checked_arrays(reply, {key: decoded(array) for key, array in sent.items()}, reads)
+        named = _checked_arrays(reply, {key: decoded(array) for key, array in sent.items()}, reads)
+        if reads.averages and form_of(reply.content, named, layout).odd:
+            raise SetAsideError("it holds other records or arrays than were sent")
         if loss is not None:
             training_loss(metrics_of(reply), loss, needed=True)
 

@@ -26,7 +26,7 @@ from equifl.flower.clients import Clients, Keys
 from equifl.flower.first_replies import Ends, FirstReplies
 from equifl.flower.forms import Layout, layout_of
 from equifl.flower.probe import Question, questions
-from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite, metrics_of, seems_usable
+from equifl.flower.replies import arrays_of, bytes_of, decoded, is_finite, metrics_of
 from equifl.flower.roster import Roster
 from equifl.flower.strategy_state import StrategyState
 from equifl.flower.wrapped import PartOfGrid, Reads, TooFewNodes, accounts, forget_round, least_nodes, require_open
@@ -267,7 +267,7 @@ class FairSelection(Strategy):
             assert self.arrays is not None, "configure_train comes first"
             signals = self.probe != "everyone"
             news = self.clients.read_training(
-                self.rounds_played, replied.values(), self.arrays, self._asked, signals=signals
+                self.rounds_played, replied.values(), self.arrays, self._asked, enough=self.k, signals=signals
             )
             if news:
                 # FedAvg gives the model the types of its first reply: one reply in float16 must not do so.
@@ -390,10 +390,9 @@ class FairSelection(Strategy):
 
     def _counts(self, reply: Message) -> bool:
         """Whether a training reply is one of the first k: not if it shows that it will be set aside."""
-        needs_loss = "losses" in asked_of_clients(self.selector) and self.probe != "everyone"
-        needs_loss |= self._rule is not None and self._rule.needs_loss
-        reads = Reads.of(self.strategy)
-        return seems_usable(reply, self.arrays or ArrayRecord(), self.keys.loss if needs_loss else None, reads)
+        layout = self._asked.get(reply.metadata.src_node_id, ())
+        sent, signals = self.arrays or ArrayRecord(), self.probe != "everyone"
+        return self.clients.seems_usable(reply, sent, layout, signals=signals)
 
     def _ask(self, grid: Grid, online: list[int], arrays: ArrayRecord) -> None:
         everyone = self.probe == "everyone"

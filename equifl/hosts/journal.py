@@ -91,7 +91,7 @@ class Journal:
 
     def begin(self, state: Callable[[], State]) -> None:
         """Write a checkpoint before the first round, where it must not be played twice without a trace."""
-        if self._path is not None and not self._rounds:
+        if self._path is not None and not self._rounds and self._open(self._path).load_checkpoint() is None:
             self._save(state)
 
     def write(self, row: Mapping[str, Any], state: Callable[[], State]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 from equifl import PowerOfChoice, Rota, Selector, Uniform
@@ -50,10 +51,30 @@ def test_the_first_k_replies_end_the_round(clock: Clock, tmp_path: Path) -> None
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6)
 
 
+def shaped(question: Message, reply: Message) -> list[Message]:
+    """Arrays of another shape than were sent."""
+    reply.content["arrays"] = ArrayRecord([np.zeros(3, np.float32)])
+    return [reply]
+
+
+def bare(question: Message, reply: Message) -> list[Message]:
+    """No arrays."""
+    del reply.content["arrays"]
+    return [reply]
+
+
 @pytest.mark.parametrize(
     "fault",
-    [failing, weighing(float("nan")), without("num-examples"), without("train_loss"), saying(train_loss=-1.0)],
-    ids=["error", "nan", "no examples", "no loss", "loss below 0"],
+    [
+        failing,
+        weighing(float("nan")),
+        without("num-examples"),
+        without("train_loss"),
+        saying(train_loss=-1.0),
+        shaped,
+        bare,
+    ],
+    ids=["error", "nan", "no examples", "no loss", "loss below 0", "other shapes", "no arrays"],
 )
 def test_unusable_replies_are_not_among_the_first_k(fault: Fault, tmp_path: Path) -> None:
     grid = grid_of()
@@ -134,6 +155,18 @@ def test_a_mute_node_among_many_delays_few_evaluations(selector: Selector) -> No
     play(fair(selector, k=4), grid, 40)
     assert grid.asked_to("evaluate").count(mute) <= 6
     assert grid.asked_to("evaluate").count(nodes_of(grid, 8)[0]) == 40
+
+
+def test_somebody_evaluates_although_all_rest() -> None:
+    """Where a strategy asks for no least number of nodes."""
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, silent_to("evaluate"))
+    inner = FedAvg(min_train_nodes=1, min_evaluate_nodes=0, min_available_nodes=0)
+    strategy, asked = fair(Rota(), inner, k=4), 0
+    for _ in range(6):
+        play(strategy, grid, 1, strategy.arrays)
+        assert len(grid.asked_to("evaluate")) > asked
+        asked = len(grid.asked_to("evaluate"))
 
 
 def test_who_is_silent_to_evaluations_alone_trains_as_ever() -> None:

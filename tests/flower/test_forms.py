@@ -37,7 +37,7 @@ COUNTER = USUAL._replace(kinds="fi")
     ],
 )
 def test_most_replies_decide(forms: list[Form], agreed: Form | None, common: Form | None) -> None:
-    assert common_form(forms, agreed, asked=None, sent="ff") == common
+    assert common_form(forms, agreed, wanted=None, sent="ff") == common
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_most_replies_decide(forms: list[Form], agreed: Form | None, common: For
 def test_the_kinds_of_the_arrays_that_were_sent_are_fit(
     forms: list[Form], agreed: Form | None, sent: str, common: Form | None
 ) -> None:
-    assert common_form(forms, agreed, asked=None, sent=sent) == common
+    assert common_form(forms, agreed, wanted=None, sent=sent) == common
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_the_kinds_of_the_arrays_that_were_sent_are_fit(
 def test_metrics_that_were_agreed_on_are_there_unless_nearly_all_lack_them(
     forms: list[Form], asked: int, common: Form | None
 ) -> None:
-    assert common_form(forms, MORE, asked=asked, sent="ff") == common
+    assert common_form(forms, MORE, wanted=asked, sent="ff") == common
 
 
 def sorting(agreed: Agreed, *forms: Form, asked: int | None = None, first: int = 1) -> list[int]:
     """The nodes 1, 2, ... whose replies of these forms can be averaged."""
     by_node = dict(enumerate(forms, first))
-    alike, aside = agreed.sort_out("train", by_node, asked=len(forms) if asked is None else asked, sent="ff")
+    alike, aside = agreed.sort_out("train", by_node, wanted=len(forms) if asked is None else asked, sent="ff")
     assert {*alike, *aside} == by_node.keys()
     return alike
 
@@ -159,3 +159,22 @@ def test_lists_of_different_lengths_are_for_a_function_of_the_user() -> None:
     grid.faults = dict.fromkeys(grid.partitions, history)
     play(fair(Uniform(), strategy, k=8), grid, 1)
     assert strategy.taken == 8
+
+
+def test_three_rounds_in_a_row_without_a_metric_do_without_it() -> None:
+    """Of as many nodes as one round needs: more than two thirds of four."""
+    agreed = Agreed()
+    assert sorting(agreed, MORE, MORE) == [1, 2]
+    assert [sorting(agreed, USUAL, USUAL, asked=4) for _ in range(5)] == [[]] * 5
+    assert sorting(agreed, USUAL, asked=4, first=3) == [3]
+    assert sorting(agreed, USUAL, asked=4) == [1]
+
+
+@pytest.mark.parametrize("between", [(USUAL, COUNTER), (MORE,), ()])
+def test_rounds_that_do_not_agree_begin_the_count_again(between: tuple[Form, ...]) -> None:
+    agreed, again = Agreed(), Agreed()
+    assert sorting(agreed, MORE, MORE) == [1, 2]
+    for node, forms in enumerate([(USUAL,), between, (USUAL,), (USUAL,)], 1):
+        assert sorting(agreed, *forms, asked=1, first=node) == ([node] if forms == (MORE,) else [])
+    again.load(agreed.state())  # two rounds in a row: they are in the checkpoint
+    assert sorting(again, USUAL, asked=1) == [1]

@@ -365,6 +365,15 @@ def test_replies_are_of_the_kind_that_they_were_before_the_server_stopped(tmp_pa
         play(fair(Rota()), grid, 1, ones)
 
 
+def test_differences_are_noticed_among_the_first_k_of_many() -> None:
+    grid = grid_of(12)
+    grid.faults = dict.fromkeys(grid.partitions, weighing(1e-3))
+    grid.looks = dict.fromkeys(list(grid.partitions)[2:], 9)  # the first two are fast
+    ones = ArrayRecord([np.ones((20, 10), np.float32), np.ones(10, np.float32)])
+    with pytest.raises(ValueError, match="all replies look like differences"):
+        play(fair(Uniform(), k=2, extra=10), grid, 1, ones)
+
+
 def test_a_minority_of_those_asked_does_not_say_of_which_kind_replies_are() -> None:
     grid, strategy = grid_of(), fair(Uniform(), k=8)
     ones = ArrayRecord([np.ones((20, 10), np.float32), np.ones(10, np.float32)])

@@ -192,6 +192,21 @@ def test_crashes_in_the_first_round_do_not_go_round_the_budget(tmp_path: Path) -
         start()
 
 
+def test_a_first_round_that_was_interrupted_twice_can_be_resumed(tmp_path: Path) -> None:
+    def interrupted(question: Any, reply: Any) -> list[Any]:
+        raise KeyboardInterrupt
+
+    grid = grid_of()
+    grid.faults = dict.fromkeys(grid.partitions, interrupted)
+    strategy = fair(Rota(), accounted(accountant_of(9)), folder=tmp_path)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            play(strategy, grid, 2)
+    again = fair(Rota(), accounted(accountant_of(9)), folder=tmp_path, resume=True)
+    play(again, grid_of(), 2, again.arrays)
+    assert again.rounds_played == 2
+
+
 def test_with_fewer_nodes_than_the_accountant_allows_the_round_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     grid, inner = grid_of(4), accounted(accountant_of(99))
     grid.offline = set(list(grid.partitions)[:2])
