@@ -209,6 +209,9 @@ def test_who_was_mute_and_restarts_is_asked_at_once(keyed: bool) -> None:
     assert 4 in strategy.clients.back_off
     del grid.partitions[104]
     grid.partitions[204] = 4
+    if keyed:
+        strategy.clients.meet(grid)
+        assert 4 not in strategy.clients.back_off, "its key says who it is, before it has replied"
     play(strategy, grid, 6, strategy.arrays)
     assert seats(grid, 204) >= 2
     assert strategy.clients.of([204]).tolist() == [4]
