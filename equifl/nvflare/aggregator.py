@@ -72,7 +72,8 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             self.overflowed = False  # whether the average was not finite, and the model stays
             self._asked = ()
             self._difference: bool | None = None
-            self._failure: ValueError | None = None  # of the user's aggregator
+            self._failure: ValueError | None = None  # the first of the user's aggregator, and of how many results
+            self._failed = 0
             self._replies: list[Reply] = []
             self._mean: dict[str, NDArray[Any]] = {}
             self._total: dict[str, float] = {}
@@ -90,16 +91,16 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             except Exception as error:  # whatever a site may send
                 self.aside[site] = SetAsideError(f"it cannot be read: {type(error).__name__}: {error}")
             else:
-                if given is not None and self._failure is None:
-                    try:
-                        self._ask("accept_model", given)
-                    except ValueError as error:
-                        self._failure = error  # here NVFlare would hide it
+                if given is not None:
+                    self._hand_over(site, given)
 
     def aggregate_model(self) -> FLModel:
         """The next global model, whole; the one that was sent where no result is usable."""
         with self._lock:
+            most = 2 * self._failed > len(self._asked)
             self._asked = ()  # later results do not count
+            if self._failure is not None and most and not self.results:  # it is how the aggregator is written
+                raise self._failure
             if not self.results:
                 return self._whole({}, False, None)
             if self._rule is not None:
@@ -109,13 +110,20 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
                 return self._whole(kept, False, self._mean_metrics())
             if self._inner is None:
                 return self._whole(self._mean, bool(self._difference), self._mean_metrics())
-            if self._failure is not None:
-                raise self._failure
             mine = self._ask("aggregate_model")
             if not isinstance(mine, FLModel):
                 what = f"aggregator: {type(self._inner).__name__}.aggregate_model returned {type(mine).__name__}"
                 raise ValueError(f"{what}, expected an FLModel")
             return self._whole(mine.params, mine.params_type == ParamsType.DIFF, mine.metrics)
+
+    def _hand_over(self, site: str, given: FLModel) -> None:
+        """Give a result to the user's aggregator; it is set aside if that raises, since the site may be the cause."""
+        try:
+            self._ask("accept_model", given)
+        except ValueError as error:  # NVFlare would hide it
+            del self.results[site]
+            self.aside[site] = SetAsideError(str(error))
+            self._failure, self._failed = self._failure or error, self._failed + 1
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """Call the user's aggregator; ValueError for whatever it raises."""

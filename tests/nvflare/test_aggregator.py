@@ -102,8 +102,49 @@ def test_errors_of_the_user_s_aggregator_are_not_those_of_a_site(inner: Fails, m
     one = begun("a", "b", inner=inner)
     for site in ("a", "b"):
         one.accept_model(of(site, 1.0))
-    assert (list(one.results), one.aside) == (["a", "b"], {})
     with pytest.raises(ValueError, match=message):
+        one.aggregate_model()
+
+
+class ByLoss(CheckedAggregator):
+    """Weights by a metric."""
+
+    def __init__(self) -> None:
+        super().__init__(read)
+
+    def reset_stats(self) -> None:
+        self.sum, self.total = np.zeros(2), 0.0
+
+    def accept_model(self, model: FLModel) -> None:
+        weight = 1 / model.metrics["loss"]
+        self.sum, self.total = self.sum + weight * model.params["w"], self.total + weight
+
+    def aggregate_model(self) -> FLModel:
+        return FLModel(ParamsType.FULL, {"w": self.sum / self.total})
+
+
+@pytest.mark.parametrize("odd", ["a", "b", "c"])
+def test_a_result_that_the_user_s_aggregator_cannot_take_is_set_aside(odd: str) -> None:
+    one = begun("a", "b", "c", inner=ByLoss())
+    for site in ("a", "b", "c"):
+        one.accept_model(of(site, 9.0) if site == odd else of(site, 1.0, loss=0.5))
+    np.testing.assert_array_equal(one.aggregate_model().params["w"], [1, 1])
+    assert sorted([*one.results, odd]) == ["a", "b", "c"]
+    assert {site: str(error) for site, error in one.aside.items()} == {
+        odd: "aggregator: ByLoss.accept_model raised KeyError: 'loss'"
+    }
+
+
+def test_a_few_results_do_not_show_how_the_user_s_aggregator_is_written() -> None:
+    one = begun("a", "b", "c", "d", inner=ByLoss())
+    for site in ("a", "b"):
+        one.accept_model(of(site, 9.0))
+    np.testing.assert_array_equal(one.aggregate_model().params["w"], [0, 0])
+    one.reset_stats()
+    one.begin(4, SENT, ["a", "b", "c", "d"])
+    for site in ("a", "b", "c"):
+        one.accept_model(of(site, 9.0))
+    with pytest.raises(ValueError, match=r"ByLoss\.accept_model raised KeyError: 'loss'"):
         one.aggregate_model()
 
 

@@ -281,7 +281,7 @@ class Largest(ModelAggregator):  # type: ignore[misc]
         return max(self.seen, key=lambda model: float(np.linalg.norm(model.params["w"])))
 
     def reset_stats(self) -> None:
-        self.seen: list[FLModel] = []
+        self.seen: list[Any] = []
 
 
 def test_a_site_that_went_mute_is_asked_ever_more_seldom(tmp_path: Path) -> None:
@@ -331,6 +331,32 @@ def test_an_aggregator_of_one_s_own_sees_the_usable_results_alone(tmp_path: Path
     np.testing.assert_array_equal(model_in(tmp_path)["w"], largest)
     config = json.loads((tmp_path / "equifl" / "config.json").read_text())["config"]
     assert config["nvflare"]["aggregator"] == "Largest"
+
+
+class ByLoss(Largest):
+    """Takes the result with the lowest loss."""
+
+    def accept_model(self, model: FLModel) -> None:
+        self.seen.append((model.metrics["train_loss"], model))
+
+    def aggregate_model(self) -> FLModel:
+        return min(self.seen, key=lambda pair: pair[0])[1]
+
+
+def test_one_site_does_not_end_the_job_through_an_aggregator_of_one_s_own(tmp_path: Path) -> None:
+    def no_loss(result: FLModel) -> FLModel:
+        del result.metrics["train_loss"]
+        return result
+
+    server = play(sites(3, site_2=changed(2, no_loss)), tmp_path / "one", num_rounds=2, aggregator=ByLoss())
+    assert len(server.cohorts) == 2
+    why = "aggregator: ByLoss.accept_model raised KeyError: 'train_loss'"
+    assert server.logged(f"round 1: a result of site-2 is set aside: {why}")
+    assert [row["set_aside"] for row in rows(tmp_path / "one" / "equifl")] == [[1], [1]]
+    every: dict[str, Site] = {f"site-{i}": changed(i, no_loss) for i in (1, 2, 3)}
+    wrong = play(every, tmp_path / "all", num_rounds=2, aggregator=ByLoss())
+    assert len(wrong.cohorts) == 1
+    assert wrong.log[-1] == f"equifl: {why}"
 
 
 def test_the_rule_that_the_average_is_changes_nothing(tmp_path: Path) -> None:
