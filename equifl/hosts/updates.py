@@ -127,8 +127,11 @@ class KindOfReplies:
         self._told = True
         self.decide([] if self.known else [self._updates.of_the_other_kind(sent, reply) for reply in replies])
 
-    def decide(self, found: Sequence[bool | None]) -> None:
-        """The same, from what `Updates.of_the_other_kind` says of each reply, for who does not keep them."""
+    def decide(self, found: Sequence[bool | None], asked: int = 0) -> None:
+        """The same, from what `Updates.of_the_other_kind` says of each reply, for who does not keep them.
+
+        It raises only for replies of more than half of those `asked`.
+        """
         self.known = self.known or False in found or self._updates.difference
-        if len(found) > 1 and all(found):
+        if len(found) > 1 and 2 * len(found) > asked and all(found):
             raise ValueError(self._advice)

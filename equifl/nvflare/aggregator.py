@@ -116,6 +116,11 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
                 raise ValueError(f"{what}, expected an FLModel")
             return self._whole(mine.params, mine.params_type == ParamsType.DIFF, mine.metrics)
 
+    def news(self) -> tuple[dict[str, TrainResult], dict[str, SetAsideError]]:
+        """The `results` of this round and `aside`, as they are now: others may still come in."""
+        with self._lock:
+            return dict(self.results), dict(self.aside)
+
     def _hand_over(self, site: str, given: FLModel) -> None:
         """Give a result to the user's aggregator; it is set aside if that raises, since the site may be the cause."""
         try:

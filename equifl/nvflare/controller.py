@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -255,9 +255,9 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:
         """The new global model; learn from the results, evaluate it, and record the round."""
         assert isinstance(self.aggregator, CheckedAggregator)
-        self._kind.decide(self._looks)
-        self._looks.clear()
-        results, aside = dict(self.aggregator.results), dict(self.aggregator.aside)
+        results, aside = self.aggregator.news()
+        looks = [one.of_the_other_kind for one in results.values() if not one.difference]
+        self._kind.decide(looks, len(self._asked))
         if self.aggregator.overflowed:
             self.warning(f"equifl: round {self._played}: the average is not finite; the model is unchanged")
         model = super().update_model(model, aggr_result)
@@ -305,11 +305,11 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
 
         def read(result: FLModel, sent: Mapping[str, NDArray[Any]]) -> TrainResult:
             found = read_training(result, sent, self._keys, self._wanted, self._sketch)
-            if not found.difference and not self._kind.known:
-                self._looks.append(whole.of_the_other_kind(sent, found.arrays))
-            return found
+            if found.difference or self._kind.known:
+                return found
+            return replace(found, of_the_other_kind=whole.of_the_other_kind(sent, found.arrays))
 
-        whole, self._looks = Updates(), list[bool | None]()
+        whole = Updates()
         self._kind = KindOfReplies(whole, log, _DIFFERENCES)
         self.aggregator = CheckedAggregator(
             read,

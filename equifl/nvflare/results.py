@@ -39,6 +39,7 @@ class TrainResult:
     bytes: int
     metrics: Mapping[str, Any]
     reported: Mapping[str, Any]  # the metrics, and the numbers among the meta data
+    of_the_other_kind: bool | None = None  # whether whole parameters look like differences; None: it is not known
 
 
 def site_of(result: FLModel) -> str:

@@ -104,6 +104,14 @@ def test_one_reply_or_a_model_of_zeros_says_nothing() -> None:
         watch.check(sent, wrong)
 
 
+def test_half_of_those_asked_are_not_enough_to_decide() -> None:
+    watch = KindOfReplies(Updates(), logging.getLogger("test"))
+    watch.decide([True, True, True], 6)
+    assert not watch.known
+    with pytest.raises(ValueError, match="pass replies='delta'"):
+        watch.decide([True, True, True], 5)
+
+
 def test_what_is_left_out_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     watch = KindOfReplies(Updates(), logging.getLogger("test"))
     with caplog.at_level(logging.INFO, "test"):

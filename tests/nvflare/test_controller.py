@@ -191,6 +191,51 @@ def test_differences_that_are_sent_as_whole_parameters_end_the_job(tmp_path: Pat
     assert len(play(right, tmp_path / "right", model=model, num_rounds=2).cohorts) == 2
 
 
+def no_loss(result: FLModel) -> FLModel:
+    del result.metrics["train_loss"]
+    return result
+
+
+def tiny(result: FLModel) -> FLModel:
+    result.params = {key: 1e-3 * array for key, array in result.params.items()}
+    return result
+
+
+class OnlyTwoInTime(PretendServer):
+    """The results of the others come after `grace`."""
+
+    def broadcast_model(self, data: FLModel, task_name: str, targets: list[str], **options: Any) -> list[FLModel]:
+        in_time = [name for name in targets if task_name != "train" or name in ("site-1", "site-2")]
+        return super().broadcast_model(data, task_name, in_time, **options)
+
+
+def test_two_odd_sites_of_six_do_not_end_the_job(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "model": {key: np.ones_like(array) for key, array in MODEL.items()},
+        "num_rounds": 2,
+        "num_clients": 6,
+        "selector": "uniform",
+    }
+    odd: dict[str, Site] = {f"site-{i}": changed(i, tiny) for i in (1, 2)}
+    fast = OnlyTwoInTime(sites(6) | odd, tmp_path / "fast", min_responses=2, **options)
+    fast.run()
+    assert len(rows(tmp_path / "fast" / "equifl")) == 2
+    unusable: dict[str, Site] = {f"site-{i}": changed(i, nan) for i in (3, 4, 5, 6)}
+    play(odd | unusable, tmp_path / "unusable", **options)
+    assert [row["set_aside"] for row in rows(tmp_path / "unusable" / "equifl")] == [[2, 3, 4, 5]] * 2
+    most: dict[str, Site] = {f"site-{i}": changed(i, tiny) for i in (1, 2, 3, 4)}
+    server = play(most | {f"site-{i}": unusable[f"site-{i}"] for i in (5, 6)}, tmp_path / "most", **options)
+    assert "look like differences" in server.log[-1]
+
+
+def test_results_that_an_aggregator_cannot_take_are_not_looked_at(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": {key: np.ones_like(array) for key, array in MODEL.items()}, "num_clients": 4}
+    odd: dict[str, Site] = {f"site-{i}": changed(i, tiny) for i in (1, 2)}
+    odd |= {"site-3": changed(3, lambda result: no_loss(tiny(result))), "site-4": changed(4, nan)}
+    play(odd, tmp_path, num_rounds=2, aggregator=ByLoss(), selector="uniform", **options)
+    assert [row["set_aside"] for row in rows(tmp_path / "equifl")] == [[2, 3], [2, 3]]
+
+
 def test_a_site_may_train_a_part_of_the_model(tmp_path: Path) -> None:
     def only_w(result: FLModel) -> FLModel:
         return FLModel(ParamsType.FULL, {"w": result.params["w"]}, metrics=result.metrics, meta=result.meta)
@@ -344,10 +389,6 @@ class ByLoss(Largest):
 
 
 def test_one_site_does_not_end_the_job_through_an_aggregator_of_one_s_own(tmp_path: Path) -> None:
-    def no_loss(result: FLModel) -> FLModel:
-        del result.metrics["train_loss"]
-        return result
-
     server = play(sites(3, site_2=changed(2, no_loss)), tmp_path / "one", num_rounds=2, aggregator=ByLoss())
     assert len(server.cohorts) == 2
     why = "aggregator: ByLoss.accept_model raised KeyError: 'train_loss'"
@@ -387,10 +428,6 @@ def test_a_resumed_run_makes_the_model_of_an_unbroken_one(rule: Any, tmp_path: P
 
 
 def test_a_rule_that_needs_losses_sets_results_without_aside(tmp_path: Path) -> None:
-    def no_loss(result: FLModel) -> FLModel:
-        del result.metrics["train_loss"]
-        return result
-
     server = play(sites(3, site_2=changed(2, no_loss)), tmp_path, num_rounds=2, server_rule="loss")
     assert server.logged("a result of site-2 is set aside: no metric `train_loss`")
     assert np.isfinite(model_in(tmp_path)["w"]).all()
