@@ -54,9 +54,9 @@ def test_late_repeated_and_uninvited_results_do_not_count() -> None:
 
 
 def test_large_numbers_do_not_overflow_in_the_mean() -> None:
-    one = begun("a", "b")
-    one.accept_model(of("a", 9e17, steps=1e9))
-    one.accept_model(of("b", 9e17, steps=1e9))
+    one = begun("a", "b", weights={"a": 1e6, "b": 1e6})
+    one.accept_model(of("a", 9e17, steps=9e15))  # by their weights these are beyond float32
+    one.accept_model(of("b", 9e17, steps=9e15))
     np.testing.assert_allclose(one.aggregate_model().params["w"], 9e17, rtol=1e-6)
     assert not one.overflowed
 
