@@ -72,8 +72,8 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             self.overflowed = False  # whether the average was not finite, and the model stays
             self._asked = ()
             self._difference: bool | None = None
-            self._failure: ValueError | None = None  # the first of the user's aggregator, and of how many results
-            self._failed = 0
+            self._failure: ValueError | None = None  # the first of the user's aggregator
+            self._failed: set[str] = set()  # the sites whose results it could not accept
             self._replies: list[Reply] = []
             self._mean: dict[str, NDArray[Any]] = {}
             self._total: dict[str, float] = {}
@@ -87,9 +87,9 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
             try:
                 given = self._take(site, model)
             except SetAsideError as error:
-                self.aside[site] = error
+                self.aside.setdefault(site, error)
             except Exception as error:  # whatever a site may send
-                self.aside[site] = SetAsideError(f"it cannot be read: {type(error).__name__}: {error}")
+                self.aside.setdefault(site, SetAsideError(f"it cannot be read: {type(error).__name__}: {error}"))
             else:
                 if given is not None:
                     self._hand_over(site, given)
@@ -97,7 +97,7 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
     def aggregate_model(self) -> FLModel:
         """The next global model, whole; the one that was sent where no result is usable."""
         with self._lock:
-            most = 2 * self._failed > len(self._asked)
+            most = 2 * len(self._failed) > len(self._asked)
             self._asked = ()  # later results do not count
             if self._failure is not None and most and not self.results:  # it is how the aggregator is written
                 raise self._failure
@@ -128,7 +128,8 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
         except ValueError as error:  # NVFlare would hide it
             del self.results[site]
             self.aside[site] = SetAsideError(str(error))
-            self._failure, self._failed = self._failure or error, self._failed + 1
+            self._failed.add(site)
+            self._failure = self._failure or error
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """Call the user's aggregator; ValueError for whatever it raises."""
@@ -141,7 +142,7 @@ class CheckedAggregator(ModelAggregator):  # type: ignore[misc]
 
     def _take(self, site: str, model: FLModel) -> FLModel | None:
         """Keep what a result reports; returns it as the user's aggregator gets it, if there is one."""
-        if site in self.results:
+        if site in self.results or site in self._failed:
             raise SetAsideError("it came twice: the first counts")
         if site not in self._asked or model.current_round not in (None, self._round):
             raise SetAsideError("it came late, or from a site that was not asked")

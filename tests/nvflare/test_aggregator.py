@@ -137,8 +137,9 @@ def test_a_result_that_the_user_s_aggregator_cannot_take_is_set_aside(odd: str) 
 
 def test_a_few_results_do_not_show_how_the_user_s_aggregator_is_written() -> None:
     one = begun("a", "b", "c", "d", inner=ByLoss())
-    for site in ("a", "b"):
+    for site in ("a", "b", "a", "b"):
         one.accept_model(of(site, 9.0))
+    assert {str(error) for error in one.aside.values()} == {"aggregator: ByLoss.accept_model raised KeyError: 'loss'"}
     np.testing.assert_array_equal(one.aggregate_model().params["w"], [0, 0])
     one.reset_stats()
     one.begin(4, SENT, ["a", "b", "c", "d"])
