@@ -398,8 +398,12 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
         if not results:
             self.warning(f"equifl: round {self._played}: no result is usable; the model is unchanged")
         self._fits = self._fits or bool(results)
-        reasons = {str(error) for error in aside.values() if isinstance(error, MisfitError)}
-        if not self._fits and len(aside) > 1 == len(reasons) and len(aside) == len(self._asked) - len(silent):
+        reasons, misfits = (
+            {str(error) for error in aside.values()},
+            (isinstance(e, MisfitError) for e in aside.values()),
+        )
+        all_answers = len(aside) == len(self._asked) - len(silent)
+        if not self._fits and all_answers and len(aside) > 1 == len(reasons) and all(misfits):
             needs = " and ".join(sorted(self._wanted))
             advice = f". The server needs {needs}; let the script send it, or name its metric (loss=)" if needs else ""
             raise ValueError(f"no result can be used: {reasons.pop()}{advice}")

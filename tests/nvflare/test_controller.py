@@ -272,6 +272,13 @@ def test_a_loss_that_no_script_sends_ends_the_job_with_what_to_do(tmp_path: Path
     )
 
 
+def test_one_site_without_a_loss_beside_others_with_nan_does_not_end_the_job(tmp_path: Path) -> None:
+    every: dict[str, Site] = {"site-1": changed(1, no_loss)} | {f"site-{i}": changed(i, nan) for i in (2, 3)}
+    with pytest.warns(UserWarning, match="no client has sent losses yet"):
+        play(every, tmp_path, selector="power_of_choice", num_rounds=2, num_clients=3)
+    assert [row["set_aside"] for row in rows(tmp_path / "equifl")] == [[0, 1, 2]] * 2
+
+
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_scripts_that_send_no_parameters_end_the_job_with_what_to_do(nothing: Any, tmp_path: Path) -> None:
     def without(result: FLModel) -> FLModel:
