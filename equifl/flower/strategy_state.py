@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.common import Parameters
 from numpy.typing import NDArray
 
-from equifl.flower.wrapped import chain
+from equifl.flower.wrapped import chain, inner_of
 
 log = logging.getLogger("flwr")
 
@@ -107,8 +107,9 @@ def _named(strategy: Any) -> dict[str, Any]:
 
 
 def _attributes(part: Any) -> Iterator[tuple[str, Any]]:
+    skipped = _OF_A_ROUND if inner_of(part) is None else _OF_A_ROUND | {"strategy"}
     for field, value in sorted(getattr(part, "__dict__", {}).items()):
-        if field != "strategy" and field not in _OF_A_ROUND:
+        if field not in skipped:
             yield field, value
 
 

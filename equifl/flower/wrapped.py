@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import Message
+from flwr.server.strategy import Strategy as OlderStrategy
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedAvg, Strategy
 
@@ -155,11 +156,19 @@ def accounts(strategy: Strategy) -> bool:
 def forget_round(strategy: Strategy, number: int) -> None:
     """Forget that this round was begun: a wrapper with an accountant refuses to begin it again."""
     for part in chain(strategy):
-        getattr(part, "_pending_events", {}).pop(number, None)
+        pending = getattr(part, "_pending_events", None)
+        if isinstance(pending, dict):
+            pending.pop(number, None)
 
 
 def chain(strategy: Any) -> Iterator[Any]:
-    """The strategy, and those that it wraps in turn."""
+    """The strategy, and those that it wraps in turn, as the attribute `strategy`."""
     while strategy is not None:
         yield strategy
-        strategy = getattr(strategy, "strategy", None)
+        strategy = inner_of(strategy)
+
+
+def inner_of(strategy: Any) -> Any:
+    """The strategy that this one wraps, of either API; None if its attribute `strategy` is no strategy."""
+    inner = getattr(strategy, "strategy", None)
+    return inner if isinstance(inner, Strategy | OlderStrategy) else None

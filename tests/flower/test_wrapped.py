@@ -83,3 +83,18 @@ def test_nobody_online_is_waited_for_and_not_for_ever() -> None:
     result = play(fair(Rota()), grid, 2)
     assert not grid.asked
     assert result.train_metrics_clientapp == {}
+
+
+@pytest.mark.parametrize("name", ["strategy", "_pending_events"])
+@pytest.mark.parametrize("value", ["fedavg", ["x"], FedAvg])
+def test_attributes_of_ones_own_may_be_named_as_flowers_are(name: str, value: Any, tmp_path: Path) -> None:
+    def named(value: Any) -> Any:
+        inner = FedAvg()
+        setattr(inner, name, value)
+        return inner
+
+    play(fair(Rota(), named(value), folder=tmp_path), grid_of(), 2)
+    assert fair(Rota(), named(value), folder=tmp_path, resume=True).rounds_played == 2
+    if name == "strategy":
+        with pytest.raises(ValueError, match=r"FedAvg\.strategy"):
+            fair(Rota(), named("another"), folder=tmp_path, resume=True)
