@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -183,19 +185,62 @@ def require_list(state: State, name: str, kind: str) -> None:
         raise ValueError(f"checkpoint: `{name}` is missing, or no list of {'text' if kind == 'U' else 'integers'}")
 
 
-def options_of(selector: Any) -> Any:
+def options_of(selector: Any, above: tuple[int, ...] = ()) -> Any:
     """A selector's parameters as comparable values: those of a dataclass, else its class and public attributes.
 
-    A function is replaced by its name, and what is no plain value by its text, without addresses in memory.
+    A function is replaced by its name, and an object within another one by its options if it is a selector or a
+    dataclass, else by its class. What is no plain value in a dataclass is replaced by its text, without addresses in
+    memory. Of what is in itself (`above` has the ids of what is around it) there is the class alone.
     """
-    if isinstance(selector, int | float | str | None):
-        return selector
-    if hasattr(selector, "__qualname__"):
-        return f"{selector.__module__}:{selector.__qualname__}"
+    if id(selector) in above or hasattr(selector, "__qualname__"):
+        return qualified_name(selector)
+    within = (*above, id(selector))
     if is_dataclass(selector):
-        return {field.name: options_of(getattr(selector, field.name)) for field in fields(selector)}
+        return {field.name: options_of(getattr(selector, field.name), within) for field in fields(selector)}
     if callable(getattr(selector, "select", None)):
-        kept = getattr(selector, "__dict__", {}).items()
-        public = {key: options_of(value) for key, value in kept if not key.startswith("_")}
-        return {"class": options_of(type(selector)), **public}
+        public = {key: value for key, value in getattr(selector, "__dict__", {}).items() if not key.startswith("_")}
+        return {"class": qualified_name(type(selector))} | {
+            key: plain(one, _part, within) for key, one in public.items()
+        }
+    if isinstance(selector, int | float | str | set | frozenset | None):
+        return plain(selector, _part, above)
     return re.sub(" at 0x[0-9A-Fa-f]+", "", repr(selector))
+
+
+def _part(value: Any, above: tuple[int, ...]) -> Any:
+    """A selector or dataclass within a selector; of any other object the name."""
+    if isinstance(value, frozenset):
+        return plain(set(value), _part, above)
+    has_options = is_dataclass(value) or callable(getattr(value, "select", None))
+    return options_of(value, above) if has_options else qualified_name(value)
+
+
+def plain(value: Any, other: Callable[[Any, tuple[int, ...]], Any], above: tuple[int, ...] = ()) -> Any:
+    """A value as JSON has it, alike in every process: sets are sorted, numbers that are not finite are text.
+
+    What is no plain value is what `other` makes of it, given the ids of what it is in; what is in itself is its name.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Path | Enum):
+        return str(value)
+    if id(value) in above:
+        return qualified_name(value)
+    within = (*above, id(value))
+    if isinstance(value, dict):
+        return {str(key): plain(each, other, within) for key, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        # In lists of a configuration there is no None.
+        parts = ["None" if each is None else plain(each, other, within) for each in value]
+        return sorted(parts, key=repr) if isinstance(value, set) else parts
+    return other(value, above)
+
+
+def qualified_name(value: Any) -> str:
+    """Where a class or function is from, or the class of any other object."""
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"

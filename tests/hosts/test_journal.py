@@ -1,5 +1,7 @@
 import logging
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from equifl import Rota, SubTrunc
+from equifl.experiment.records import as_json
 from equifl.experiment.run_folder import RunFolder
 from equifl.hosts.journal import Journal, model_of_state, model_to_state, options_of
 from tests.own_selector import Plain
@@ -169,8 +172,45 @@ def test_a_selector_that_is_no_dataclass_is_compared_by_its_class_and_public_att
     assert options_of(Plain(2, inner=Plain(1)))["inner"] == table
 
 
+@dataclass
+class Holding:
+    value: Any
+
+    def select(self, *_: Any, **__: Any) -> Any: ...
+
+
 def test_what_is_no_plain_value_is_compared_without_its_address() -> None:
-    assert options_of(Plain(inner=object()))["inner"] == "<object object>"
-    assert (
-        options_of(Plain(inner=[object(), np.random.default_rng(0)]))["inner"] == "[<object object>, Generator(PCG64)]"
-    )
+    assert options_of(Holding([object()]))["value"] == "[<object object>]"
+    assert options_of(Plain(inner=object()))["inner"] == "builtins:object"
+    found = ["builtins:object", "tests.hosts.test_journal:halved", "numpy:ndarray", "None"]
+    assert options_of(Plain(inner=[object(), halved, np.ones(3), None]))["inner"] == found
+
+
+@pytest.mark.parametrize("make", [Holding, lambda value: Plain(inner=value)], ids=["dataclass", "plain class"])
+def test_options_have_a_form_in_json(make: Any) -> None:
+    def option(value: Any) -> Any:
+        options = options_of(make(value))
+        as_json(options)
+        return next(options[key] for key in ("value", "inner") if key in options)
+
+    assert [option(value) for value in (math.inf, -math.inf, math.nan)] == ["inf", "-inf", "nan"]
+    names = [f"site {i}" for i in range(9)]
+    assert option(set(names)) == option(frozenset(reversed(names))) == names
+    assert option(Plain(1)) == options_of(Plain(1))
+
+
+def test_other_values_within_lists_and_tables_of_a_plain_class_are_noticed() -> None:
+    value = {"rates": [0.1, np.float32(0.5)], "of": {3: (math.inf, {"b", "a"})}, "path": Path("x")}
+    found = {"rates": [0.1, 0.5], "of": {"3": ["inf", ["a", "b"]]}, "path": "x"}
+    assert options_of(Plain(inner=value))["inner"] == found
+    assert options_of(Plain(inner=[SubTrunc(lam=0.9)]))["inner"][0]["lam"] == 0.9
+
+
+@pytest.mark.parametrize("wrapped", [lambda it: it, lambda it: [it], lambda it: {"it": it}, Holding])
+@pytest.mark.parametrize("make", [Plain, lambda: Holding(None)], ids=["plain class", "dataclass"])
+def test_a_selector_within_itself_is_its_class(make: Any, wrapped: Any) -> None:
+    loop = make()
+    loop.inner = loop.value = wrapped(loop)
+    text = as_json(options_of(loop))
+    assert type(loop).__name__ in text
+    assert text == as_json(options_of(loop))
