@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import zlib
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -18,6 +17,7 @@ from flwr.common import Parameters
 from numpy.typing import NDArray
 
 from equifl.flower.wrapped import chain, inner_of
+from equifl.hosts.journal import plain, qualified_name
 
 log = logging.getLogger("flwr")
 
@@ -35,14 +35,16 @@ class StrategyState:
     value later: numbers, text, arrays, lists and tables of them, and what has a `state_dict` and a `load_state_dict`,
     as a privacy accountant has. A strategy that has both itself decides what its state is.
 
-    Settings in private attributes, and what is bound in `functools.partial`, are in checkpoints, by a checksum: `load`
-    refuses other ones. Arrays and objects of other kinds are not compared.
+    What is bound in `functools.partial`, and private attributes, are in checkpoints, by a checksum. `load` refuses
+    other bound values. It warns of other private attributes, which may differ by construction, as a time does; not of
+    those of a strategy that decides itself. Arrays and objects of other kinds are not compared.
     """
 
     def __init__(self, strategy: Any) -> None:
         self._parts = _named(strategy)
         self.settings = {name: dict(_settings(part)) for name, part in self._parts.items()}
-        self._given = {f"{name}.{field}": crc for name, part in self._parts.items() for field, crc in _given(part)}
+        bound = [(f"{name}.{field}", crc) for name, part in self._parts.items() for field, crc in _bound(part)]
+        self._bound, self._private = dict(bound), dict(self._private_now())
         # Arrays that are there from the beginning may be data, and large: only if they change they are state.
         self._first = {
             (name, field): _digest(value)
@@ -73,15 +75,14 @@ class StrategyState:
             self._told = True
             advice = "if they change, give the strategy `state_dict` and `load_state_dict`"
             log.warning("equifl: checkpoints do not hold %s; %s", ", ".join(unsaved), advice)
-        texts = {_KEY: np.array(json.dumps(saved)), _GIVEN: np.array(json.dumps(self._given))}
+        texts = {_KEY: np.array(json.dumps(saved)), _GIVEN: np.array(json.dumps(self._private | self._bound))}
         return texts | {f"{_KEY}.{i}": array for i, array in enumerate(arrays)}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `state` returned; ValueError if that cannot be, or the strategy was given other settings."""
-        name = "the strategy"
+        """Restore what `state` returned; ValueError if that cannot be, or partial functions bind others."""
+        name, taken = "the strategy", set[str]()
         try:
             given = json.loads(str(state[_GIVEN])) if _GIVEN in state else {}  # earlier versions did not compare them
-            changed = [field for field, crc in self._given.items() if given.get(field, crc) != crc]
             saved = json.loads(str(state[_KEY]))
             for name, part in self._parts.items():
                 for field, value in saved[name].items():
@@ -89,12 +90,33 @@ class StrategyState:
                     restored = _decoded(value, now, state)
                     if restored is not part:
                         setattr(part, field, restored)
+                    self._first.pop((name, field), None)  # it is state from now on, also if it changes no more
+                    taken.add(f"{name}.{field}")
         except KeyError as error:
             raise ValueError(f"checkpoint: the strategy's state lacks {error}") from None
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"checkpoint: the state of {name} cannot be restored: {error}") from None
-        if changed:
+        if changed := _changed(self._bound, given):
             raise ValueError(f"strategy: {', '.join(changed)} had another value there; give the strategy the same one")
+        self._warn(given, taken)
+
+    def _warn(self, given: Mapping[str, int], restored: set[str]) -> None:
+        """Of private attributes that are others than when the run began, unless they are those of the checkpoint."""
+        now, here = dict(self._private_now()), self._private
+        changed = [name for name in _changed(here, given) if name not in restored or now.get(name) != here[name]]
+        for whose, names in (("the checkpoint's", restored), ("the present one", set(changed) - restored)):
+            if found := [name for name in changed if name in names]:
+                text = "equifl: %s had another value when the run began; it goes on with %s"
+                log.warning(text, ", ".join(found), whose)
+
+    def _private_now(self) -> Iterator[tuple[str, int]]:
+        for name, part in self._parts.items():
+            if not _restores(part):
+                yield from ((f"{name}.{field}", crc) for field, crc in _private(part))
+
+
+def _changed(here: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
+    return [name for name, crc in here.items() if there.get(name, crc) != crc]
 
 
 def _named(strategy: Any) -> dict[str, Any]:
@@ -122,16 +144,42 @@ def _settings(part: Any) -> Iterator[tuple[str, Any]]:
                 continue
 
 
-def _given(part: Any) -> Iterator[tuple[str, int]]:
-    """Checksums of settings that no configuration shows: in private attributes, and bound in partial functions."""
+def _bound(part: Any) -> Iterator[tuple[str, int]]:
+    """Checksums of what is bound in partial functions, which no configuration shows."""
     for field, value in _attributes(part):
-        bound = isinstance(value, partial)
-        if bound or (field.startswith("_") and not isinstance(value, _DATA) and not _is_opaque(value)):
+        if not (field.startswith("_") and _restores(part)) and (found := list(_partials(value))):
+            yield field, _checksum([_expanded(one, ()) for one in found])
+
+
+def _private(part: Any) -> Iterator[tuple[str, int]]:
+    """Checksums of private attributes that are plain values or functions."""
+    for field, value in _attributes(part):
+        comparable = not isinstance(value, _DATA) and (not _is_opaque(value) or hasattr(value, "__qualname__"))
+        if field.startswith("_") and comparable and not any(_partials(value)):
             try:
-                plain = _plain([value.func, value.args, value.keywords] if bound else value)
+                yield field, _checksum(_plain(value))
             except TypeError:  # it holds arrays
                 continue
-            yield field, zlib.crc32(json.dumps(plain, sort_keys=True).encode())
+
+
+def _checksum(value: Any) -> int:
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
+
+
+def _partials(value: Any, above: tuple[int, ...] = ()) -> Iterator[partial[Any]]:
+    """The partial functions in lists and tables."""
+    if isinstance(value, partial):
+        yield value
+    elif isinstance(value, list | tuple | dict) and id(value) not in above:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _partials(each, (*above, id(value)))
+
+
+def _expanded(value: Any, above: tuple[int, ...]) -> Any:
+    """A partial function with what it binds; anything else that is no plain value by the name of its type."""
+    if not isinstance(value, partial):
+        return qualified_name(value)
+    return plain([value.func, value.args, value.keywords], _expanded, above)
 
 
 def _digest(value: Any) -> int | None:
@@ -165,27 +213,15 @@ def _is_opaque(value: Any) -> bool:
     return not isinstance(value, str | int | float | None | list | tuple | dict | set | np.generic | Path | Enum)
 
 
-def _plain(value: Any, *, within: bool = False) -> Any:
+def _plain(value: Any) -> Any:
     """A setting as JSON has it; what is no plain value by the name of its type. TypeError for arrays."""
-    if isinstance(value, _DATA):
-        raise TypeError
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    if value is None and within:
-        return "None"  # in lists of a configuration there is none
-    if isinstance(value, str | int | float | None):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set):
-        plain = [_plain(each, within=True) for each in value]
-        return sorted(plain, key=repr) if isinstance(value, set) else plain
-    if isinstance(value, Path | Enum):
-        return str(value)
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}:{named.__qualname__}"
+
+    def named(value: Any, _: tuple[int, ...]) -> str:
+        if isinstance(value, _DATA):
+            raise TypeError
+        return qualified_name(value)
+
+    return plain(value, named)
 
 
 def _encoded(value: Any, arrays: list[NDArray[Any]]) -> Any:

@@ -329,21 +329,91 @@ def scaled(records: Any, key: str, factor: float) -> Any:
 @pytest.mark.parametrize(
     ("there", "here"),
     [
-        (0.1, 0.9),
-        ([1, {"a": None}], [1, {"a": 2}]),
         (partial(scaled, factor=0.1), partial(scaled, factor=0.9)),
         (partial(scaled, factor=0.1), partial(mean)),
+        (partial(scaled, np.zeros(3), factor=0.1), partial(scaled, np.zeros(3), factor=0.9)),
+        (partial(partial(scaled, factor=0.1), key="a"), partial(partial(scaled, factor=0.9), key="a")),
+        ({"a": [partial(scaled, factor=0.1)]}, {"a": [partial(scaled, factor=0.9)]}),
+        ([partial(scaled, factor=0.1), np.zeros(3)], [partial(scaled, factor=0.9), np.zeros(3)]),
     ],
 )
 @pytest.mark.parametrize("name", ["_given", "given"])
-def test_other_settings_in_private_attributes_and_partial_functions_are_refused(
-    there: Any, here: Any, name: str, tmp_path: Path
+def test_other_values_bound_in_partial_functions_are_refused(
+    there: Any, here: Any, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     play(fair(Rota(), Given(there, name=name), folder=tmp_path), grid_of(), 1)
-    with pytest.raises(ValueError, match=rf"Given\.{name}"):
+    with pytest.raises(ValueError, match=rf"Given\.{name} had another value there; give the strategy the same one"):
         fair(Rota(), Given(here, name=name), folder=tmp_path, resume=True)
-    assert fair(Rota(), Given(there, name=name), folder=tmp_path, resume=True).rounds_played == 1
-    assert "0.1" not in (tmp_path / "config.json").read_text() or name == "given", "it may be a secret"
+    with caplog.at_level(logging.WARNING, "flwr"):
+        assert fair(Rota(), Given(there, name=name), folder=tmp_path, resume=True).rounds_played == 1
+    assert "had another value" not in caplog.text
+    assert "0.1" not in (tmp_path / "config.json").read_text(), "it may be a secret"
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [(0.1, 0.9), ([1, {"a": None}], [1, {"a": 2}]), (None, 0.9), (mean, scaled), ({"a", "b"}, {"a"})],
+)
+def test_other_private_attributes_are_named_and_the_run_goes_on(
+    there: Any, here: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They may differ by construction, as times and temporary paths do."""
+    play(fair(Rota(), Given(there), folder=tmp_path), grid_of(), 1)
+    inner = Given(here)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        assert fair(Rota(), inner, folder=tmp_path, resume=True).rounds_played == 1
+    assert "Given._given had another value when the run began; it goes on with the present one" in caplog.text
+    assert cast(Any, inner)._given == here
+    assert "0.1" not in (tmp_path / "config.json").read_text(), "it may be a secret"
+    caplog.clear()
+    assert fair(Rota(), Given(there), folder=tmp_path, resume=True).rounds_played == 1
+    assert "had another value" not in caplog.text
+
+
+def test_private_attributes_of_a_strategy_that_saves_itself_are_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(value: float) -> Any:
+        inner = cast(Any, SavesItself())
+        inner._started, inner._function = value, partial(scaled, factor=value)
+        return inner
+
+    play(fair(Rota(), made(1.0), folder=tmp_path), grid_of(), 1)
+    inner = made(2.0)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        assert fair(Rota(), inner, folder=tmp_path, resume=True).rounds_played == 1
+    assert inner._started == 2.0
+    assert "had another value" not in caplog.text
+
+
+def test_the_same_strategy_goes_on_with_the_private_list_that_it_wrote(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Listing(FedAvg):
+        def __init__(self) -> None:
+            super().__init__()
+            self._seen: list[int] = []
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            if len(self._seen) < 2:
+                self._seen.append(server_round)
+            return super().aggregate_train(server_round, replies)
+
+    inner = Listing()
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(fair(Rota(), inner, folder=tmp_path), grid_of(), 2)
+        again = fair(Rota(), inner, folder=tmp_path, resume=True)
+    assert "had another value" not in caplog.text
+    play(again, grid_of(), 1, again.arrays)
+    inner = Listing()
+    fair(Rota(), inner, folder=tmp_path, resume=True)
+    assert inner._seen == [1, 2]
+
+
+def test_lists_that_hold_themselves_are_settings_as_well() -> None:
+    value: list[Any] = [1]
+    value += [value, {"a": value}]
+    assert StrategyState(Holder(value)).settings == {"Holder": {"value": [1, "builtins:list", {"a": "builtins:list"}]}}
 
 
 @pytest.mark.parametrize(("there", "here"), [(np.zeros(3), np.ones(3)), (Schedule(0.1), Schedule(0.9))])
@@ -353,7 +423,9 @@ def test_other_arrays_and_objects_in_attributes_are_taken(there: Any, here: Any,
     assert fair(Rota(), Given(here, name=name), folder=tmp_path, resume=True).rounds_played == 1
 
 
-def test_a_private_attribute_that_changed_is_state_and_no_other_setting(tmp_path: Path) -> None:
+def test_a_private_attribute_that_changed_is_state_and_no_other_setting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Counts(FedAvg):
         def __init__(self, given: int) -> None:
             super().__init__()
@@ -368,8 +440,11 @@ def test_a_private_attribute_that_changed_is_state_and_no_other_setting(tmp_path
     again = fair(Rota(), inner, folder=tmp_path, resume=True)
     assert inner._given == 7
     play(again, grid_of(), 1, again.arrays)
-    with pytest.raises(ValueError, match=r"Counts\._given had another value there; give the strategy the same one"):
-        fair(Rota(), Counts(6), folder=tmp_path, resume=True)
+    inner = Counts(6)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        fair(Rota(), inner, folder=tmp_path, resume=True)
+    assert inner._given == 8
+    assert "Counts._given had another value when the run began; it goes on with the checkpoint's" in caplog.text
 
 
 def test_initial_arrays_of_another_shape_are_refused_and_other_ones_named(
