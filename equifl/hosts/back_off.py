@@ -52,10 +52,6 @@ class BackOff:
             self._silences[client] = self._silences.get(client, 0) + 1
             self._until[client] = round + min(2 ** (self._silences[client] - 1), _LONGEST)
 
-    def answering(self, clients: Iterable[int]) -> list[int]:
-        """Those of these clients that were not silent when they were last asked."""
-        return [client for client in clients if client not in self._silences]
-
     def forget(self, clients: Iterable[int]) -> None:
         """These were not silent, or these ids belong to nobody."""
         for client in clients:

@@ -427,8 +427,8 @@ class FairFedAvg(FedAvg):  # type: ignore[misc]
     def _evaluate(self, model: FLModel) -> dict[int, tuple[float, float]]:
         """Accuracy and size of each site, on the new global model, but of who was silent when last asked."""
         connected = self._connected()
-        answering = set(self._back_off.answering(self._of(connected).tolist()))
-        here = [site for site in connected if self._ids[site] in answering]
+        self._of(connected)  # it gives those that are new an id
+        here = [site for site in connected if self._ids[site] not in self._back_off]
         if not here:
             return {}
         results = self.broadcast_model(
